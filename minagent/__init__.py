@@ -1,3 +1,131 @@
-"""An agent runtime to read in one afternoon and to trust with real conversations."""
+"""An agent runtime to read in one afternoon and to trust with real conversations.
 
-__all__: list[str] = []
+Start with `Agent`. What a conversation is stands in `events` and `session`; the parts
+that can be exchanged are in `minagent.models`, `minagent.stores` and their neighbours.
+"""
+
+from minagent.agent import Agent
+from minagent.approval import Paused, PendingToolCall, pending_tool_calls
+from minagent.context import ExecutionContext, Progress, SessionOpened
+from minagent.errors import (
+    AlreadyDecidedError,
+    ApprovalError,
+    ApprovalExpiredError,
+    CorruptSessionError,
+    FingerprintError,
+    InvalidArgumentsError,
+    InvalidSessionIdError,
+    MaxStepsExceededError,
+    MinagentError,
+    NewerDataError,
+    NothingToContinueError,
+    NotSerializableError,
+    RunError,
+    SessionBusyError,
+    SessionConflictError,
+    SessionError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionOwnerError,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnknownCallError,
+)
+from minagent.events import (
+    ContentItem,
+    Event,
+    Media,
+    Message,
+    Note,
+    Opaque,
+    Reasoning,
+    ToolCall,
+    ToolConfirmation,
+    ToolResult,
+    Usage,
+)
+from minagent.log import EventLog
+from minagent.model import (
+    Model,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolInputDelta,
+    ToolSpec,
+)
+from minagent.session import (
+    BaseSessionManager,
+    InMemorySessionManager,
+    Session,
+    SessionInfo,
+    SessionManager,
+    SessionStore,
+    check_session_id,
+)
+from minagent.stream import AgentResult, AgentStream
+from minagent.tools import Tool, tool
+from minagent.transcript import Turn
+
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "AgentStream",
+    "AlreadyDecidedError",
+    "ApprovalError",
+    "ApprovalExpiredError",
+    "BaseSessionManager",
+    "ContentItem",
+    "CorruptSessionError",
+    "Event",
+    "EventLog",
+    "ExecutionContext",
+    "FingerprintError",
+    "InMemorySessionManager",
+    "InvalidArgumentsError",
+    "InvalidSessionIdError",
+    "MaxStepsExceededError",
+    "Media",
+    "Message",
+    "MinagentError",
+    "Model",
+    "ModelRequest",
+    "ModelResponse",
+    "NewerDataError",
+    "NotSerializableError",
+    "Note",
+    "NothingToContinueError",
+    "Opaque",
+    "Paused",
+    "PendingToolCall",
+    "Progress",
+    "Reasoning",
+    "ReasoningDelta",
+    "RunError",
+    "Session",
+    "SessionBusyError",
+    "SessionConflictError",
+    "SessionError",
+    "SessionExistsError",
+    "SessionInfo",
+    "SessionManager",
+    "SessionNotFoundError",
+    "SessionOpened",
+    "SessionOwnerError",
+    "SessionStore",
+    "StoreClosedError",
+    "StoreUnavailableError",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolConfirmation",
+    "ToolInputDelta",
+    "ToolResult",
+    "ToolSpec",
+    "Turn",
+    "UnknownCallError",
+    "Usage",
+    "check_session_id",
+    "pending_tool_calls",
+    "tool",
+]

@@ -1,0 +1,83 @@
+"""The ledger: what became of each tool call in a log.
+
+Three questions are asked about a call: was it asked for, what was decided, what is its
+result? The answers stand in the log, far apart. `Ledger` is a fold (see `log.py`) that
+keeps them side by side, so that nobody searches the log for them.
+
+This file knows nothing of how calls are carried out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from minagent.events import VALID_CALL_ID, Event, ToolCall, ToolConfirmation, ToolResult
+from minagent.log import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call, the decisions about it, and its result.
+
+    Attributes:
+        call: The call.
+        decisions: What people decided, about it or about questions inside it.
+        result: What became of it, or None while it is open.
+    """
+
+    call: ToolCall
+    decisions: tuple[ToolConfirmation, ...] = ()
+    result: ToolResult | None = None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The record of every call so far.
+
+    Attributes:
+        records: By call id.
+        last_reply: The ids of the calls of the last reply, in order.
+    """
+
+    records: dict[str, CallRecord] = field(default_factory=dict)
+    last_reply: tuple[str, ...] = ()
+
+    def add(self, event: Event) -> None:
+        """Take the next event of the log."""
+        if event.is_reply:
+            self.last_reply = tuple(call.tool_call_id for call in event.tool_calls)
+        for item in event.content:
+            if isinstance(item, ToolCall):
+                self.records[item.tool_call_id] = CallRecord(item)
+            elif isinstance(item, ToolConfirmation):
+                asked = item.path[0] if item.path else item.tool_call_id
+                if record := self.records.get(asked):
+                    taken = (*record.decisions, item)
+                    self.records[asked] = replace(record, decisions=taken)
+            elif isinstance(item, ToolResult):
+                found = self.records.get(item.tool_call_id)
+                if found and found.result is None:
+                    self.records[item.tool_call_id] = replace(found, result=item)
+
+    def open(self) -> tuple[CallRecord, ...]:
+        """Return the calls of the last reply that have no result, in order."""
+        found = (self.records[call_id] for call_id in self.last_reply)
+        return tuple(record for record in found if record.result is None)
+
+
+def open_calls(events: Sequence[Event]) -> tuple[CallRecord, ...]:
+    """Return the calls of the last reply that have no result, in order."""
+    return EventLog(events).folded(Ledger, Ledger.open)
+
+
+def record_of(events: Sequence[Event], tool_call_id: str) -> CallRecord | None:
+    """Return the record of one call, or None if no such call was asked for."""
+    return EventLog(events).folded(Ledger, lambda each: each.records.get(tool_call_id))
+
+
+def is_fresh(events: Sequence[Event], tool_call_id: str) -> bool:
+    """Whether a call may have this id: no call of the log has it, and vendors take it.
+
+    Some servers count from `call_0` again in each reply.
+    """
+    fits = VALID_CALL_ID.fullmatch(tool_call_id) is not None
+    return fits and record_of(events, tool_call_id) is None

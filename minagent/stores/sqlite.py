@@ -1,0 +1,627 @@
+"""Sessions in one SQLite file: the promises of `SessionManager`, made durable.
+
+One row a session, one row an event. A save is one statement: an INSERT into the view
+`saves`, whose trigger claims the version and appends the events, or refuses. SQLite
+makes it atomic; nothing here begins or commits. A get is one statement, too, and reads
+only the events that this manager has not seen before.
+
+Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. At the end stand
+the cache of events, and the opening of a file.
+
+This file knows nothing of runs. Other programs may read the file: `data` holds an
+event as `Event.to_json` writes it, `seq` counts from 0 without gaps, and `user_version`
+is the version of the schema.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Lock, Thread, main_thread
+from typing import Any, Literal, Self, TypeAlias
+
+import aiosqlite
+
+from minagent.errors import (
+    CorruptSessionError,
+    MinagentError,
+    NewerDataError,
+    SessionConflictError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from minagent.events import Event, load_json
+from minagent.log import EventLog
+from minagent.session import (
+    Session,
+    SessionInfo,
+    SessionStore,
+    check_page,
+    check_session_id,
+    finished,
+    reading,
+    state_of,
+)
+
+SCHEMA: tuple[tuple[str, ...], ...] = (
+    (
+        # `epoch` is a random token for the events as they stand: new when a session is
+        # created, and whenever a stored event is changed. `write_id` names the last
+        # save, so that a writer who was not told can find out.
+        """
+        CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY,
+            session_id TEXT NOT NULL UNIQUE,
+            user_id TEXT,
+            incarnation TEXT NOT NULL,
+            epoch TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            write_id TEXT NOT NULL,
+            event_count INTEGER NOT NULL,
+            created_at TEXT NOT NULL,
+            updated_at TEXT NOT NULL,
+            state TEXT NOT NULL
+        ) STRICT
+        """,
+        "CREATE INDEX sessions_by_user ON sessions (user_id, session_id)",
+        """
+        CREATE TABLE events (
+            session INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            data TEXT NOT NULL,
+            PRIMARY KEY (session, seq)
+        ) STRICT, WITHOUT ROWID
+        """,
+        # Not a foreign key: SQLite enforces those only where a connection asks for it.
+        """
+        CREATE TRIGGER delete_events AFTER DELETE ON sessions BEGIN
+            DELETE FROM events WHERE session = OLD.key;
+        END
+        """,
+        """
+        CREATE VIEW saves (
+            session_id, incarnation, version, write_id, updated_at, state, added, events
+        ) AS SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE 0
+        """,
+        # `events` is a JSON array of strings, so that each text is stored byte for byte
+        # and not as SQLite would write its JSON.
+        """
+        CREATE TRIGGER save INSTEAD OF INSERT ON saves BEGIN
+            UPDATE sessions
+               SET version = version + 1,
+                   write_id = NEW.write_id,
+                   updated_at = NEW.updated_at,
+                   state = NEW.state,
+                   event_count = event_count + NEW.added
+             WHERE session_id = NEW.session_id
+               AND incarnation = NEW.incarnation
+               AND version = NEW.version;
+            SELECT RAISE(ABORT, 'stale') WHERE changes() = 0;
+            INSERT INTO events (session, seq, data)
+            SELECT s.key, s.event_count - NEW.added + e.key, e.value
+              FROM sessions AS s, json_each(NEW.events) AS e
+             WHERE s.session_id = NEW.session_id;
+        END
+        """,
+    ),
+)
+"""The statements that lead from each version of the schema to the next."""
+
+STOP_SECONDS = 2.0
+"""How long closing waits for a connection whose event loop is another one."""
+
+APPLICATION_ID = 0x6D696E61
+"""Marks a file as one of minagent's ("mina"), in SQLite's own field for that."""
+
+# One statement, so that no half of another process's migration is seen.
+STATUS = """
+    SELECT (SELECT application_id FROM pragma_application_id),
+           (SELECT user_version FROM pragma_user_version),
+           EXISTS (SELECT 1 FROM sqlite_master)
+"""
+CREATE = """
+    INSERT INTO sessions (
+        session_id, user_id, incarnation, epoch, version, write_id, event_count,
+        created_at, updated_at, state
+    ) VALUES (?, ?, ?, ?, 0, '', 0, ?, ?, '{}')
+"""
+SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+LAST_WRITE = "SELECT incarnation, version, write_id FROM sessions WHERE session_id = ?"
+# The session's own row, and then its events from a place on. Joining the two would
+# repeat the state.
+READ = """
+    SELECT -1, user_id, incarnation, epoch, version, event_count, created_at, state
+      FROM sessions WHERE session_id = ?1
+    UNION ALL
+    SELECT seq, data, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM events
+     WHERE session = (SELECT key FROM sessions WHERE session_id = ?1)
+       AND seq >= (SELECT CASE WHEN epoch = ?2 THEN ?3 ELSE 0 END
+                     FROM sessions WHERE session_id = ?1)
+"""
+LIST = """
+    SELECT session_id, user_id, version, event_count, created_at, updated_at
+      FROM sessions
+     WHERE session_id > ?1 AND (?2 IS NULL OR user_id = ?2)
+     ORDER BY session_id LIMIT ?3
+"""
+# '0' is the letter behind '/', so the range holds the sessions inside this one.
+DELETE = """
+    DELETE FROM sessions
+     WHERE session_id = ?1 OR (session_id >= ?1 || '/' AND session_id < ?1 || '0')
+    RETURNING session_id
+"""
+
+Row: TypeAlias = Sequence[Any]
+Rows: TypeAlias = list[Any]
+
+
+class SQLiteSessionManager(SessionStore):
+    """Keeps sessions in one SQLite file, for one machine and any number of processes.
+
+    `async with SQLiteSessionManager(path) as sessions:` holds one connection open for
+    the block, which is fast. Without it each call opens and closes its own, which is
+    right but slower; so does a call from another event loop.
+
+    Args:
+        path: The file; it is made, readable by its owner only, if it is not there.
+        durability: `full`: what is acknowledged survives a power loss. `normal`: it
+            survives a crash of the program, and saves are several times faster.
+        busy_timeout_seconds: How long to wait while other processes write.
+        cached_events: How many events to keep in memory, over all sessions, so that
+            they need not be read again.
+
+    Raises:
+        ValueError: `path` names no file, such as `:memory:`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Literal["full", "normal"] = "full",
+        busy_timeout_seconds: float = 30.0,
+        cached_events: int = 200_000,
+    ) -> None:
+        if str(path) in ("", ":memory:"):
+            raise ValueError(
+                f"{str(path)!r} is no file; to keep nothing, use InMemorySessionManager"
+            )
+        if durability not in ("full", "normal"):
+            raise ValueError(f"durability is {durability!r}, not 'full' or 'normal'")
+        self._file = _File(Path(path).absolute(), durability, busy_timeout_seconds)
+        self._cache = _EventCache(cached_events)
+        self._connection: aiosqlite.Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def create(self, session_id: str, user_id: str | None = None) -> Session:
+        session = Session(session_id, user_id)
+        epoch, now = secrets.token_hex(8), session.created_at.isoformat()
+        row = (session_id, user_id, session.incarnation, epoch, now, now)
+        try:
+            await finished(self._rows(CREATE, row, session_id))
+        except sqlite3.IntegrityError:
+            raise SessionExistsError(session_id) from None
+        self._cache.put(session_id, _Seen(epoch, 0, session.events))
+        return session
+
+    async def get(self, session_id: str) -> Session | None:
+        check_session_id(session_id)
+        seen = self._cache.get(session_id)
+        rows = await self._read(session_id, seen)
+        if rows and not seen.leads_to(rows):
+            seen = _NOTHING_SEEN
+            rows = await self._read(session_id, seen)
+        if not rows:
+            return None
+        (_, user_id, incarnation, epoch, version, count, created_at, state), *new = rows
+        known = len(seen.events)
+        if [row[0] for row in new[known > 0 :]] != list(range(known, count)):
+            problem = f"of its {count} events some are missing"
+            raise CorruptSessionError(session_id, problem=problem)
+        with reading(session_id):
+            added = [Event.from_json(row[1]) for row in new[known > 0 :]]
+            log = seen.events.extended(added)
+            session = Session(
+                session_id,
+                user_id,
+                events=log,
+                state=state_of(load_json(state)),
+                incarnation=incarnation,
+                version=version,
+                created_at=datetime.fromisoformat(created_at),
+            )
+        self._cache.put(session_id, _Seen(epoch, version, log))
+        return session
+
+    async def _read(self, session_id: str, seen: "_Seen") -> Rows:
+        """Return the session's row, the last event seen, and those behind it."""
+        start = max(len(seen.events) - 1, 0)
+        rows = await self._rows(READ, (session_id, seen.epoch, start), session_id)
+        return sorted(rows, key=lambda row: row[0])  # they come so; nobody promises it
+
+    async def save(self, session: Session) -> None:
+        events, write_id = session.unsaved, secrets.token_hex(8)
+        row = (
+            session.session_id,
+            session.incarnation,
+            session.version,
+            write_id,
+            session.updated_at.isoformat(),
+            session.dump_state(),
+            len(events),
+            json.dumps([event.to_json() for event in events]),
+        )
+        try:
+            await self._rows(SAVE, row, session.session_id)
+        except sqlite3.IntegrityError:
+            await self._refuse(session)
+        except asyncio.CancelledError:
+            # The statement is on its way already, and this look stands behind it: so
+            # the session and the file agree in any case.
+            await finished(self._settle(session, write_id, len(events)))
+            raise
+        session.mark_saved(len(events))
+        self._cache.grow(session, len(events))
+
+    async def _settle(self, session: Session, write_id: str, count: int) -> None:
+        rows = await self._rows(LAST_WRITE, (session.session_id,), session.session_id)
+        if rows and rows[0][2] == write_id:
+            session.mark_saved(count)
+
+    async def _refuse(self, session: Session) -> None:
+        rows = await self._rows(LAST_WRITE, (session.session_id,), session.session_id)
+        if not rows or rows[0][0] != session.incarnation:
+            raise SessionNotFoundError(session.session_id) from None
+        raise SessionConflictError(session.session_id) from None
+
+    async def list(
+        self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
+    ) -> "list[SessionInfo]":
+        check_page(user_id, limit, after)
+        rows = await self._rows(LIST, (after or "", user_id, limit))
+        return [
+            SessionInfo(
+                session_id=row[0],
+                user_id=row[1],
+                version=row[2],
+                event_count=row[3],
+                created_at=datetime.fromisoformat(row[4]),
+                updated_at=datetime.fromisoformat(row[5]),
+            )
+            for row in rows
+        ]
+
+    async def delete(self, session_id: str) -> bool:
+        check_session_id(session_id)
+        gone = await finished(self._rows(DELETE, (session_id,), session_id))
+        for (each,) in gone:
+            self._cache.forget(each)
+        return any(each == session_id for (each,) in gone)
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        if self._connection is None:
+            try:
+                await finished(self._hold())
+            except asyncio.CancelledError:
+                await finished(self._let_go())
+                raise
+        return self
+
+    async def _hold(self) -> None:
+        self._connection = await self._connect()
+        self._loop = asyncio.get_running_loop()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await finished(self._let_go())
+
+    async def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._loop is asyncio.get_running_loop():
+            await connection.close()
+        else:
+            # Its loop may be gone, and its thread with it: then nobody tells us.
+            if (stopped := connection.stop()) is not None:
+                await asyncio.wait([stopped], timeout=STOP_SECONDS)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(store=type(self).__name__)
+
+    async def _rows(self, sql: str, values: Row, session_id: str | None = None) -> Rows:
+        """Run one statement to its end and return its rows."""
+        self._check_open()
+        held = self._connection
+        try:
+            if held is not None and self._loop is asyncio.get_running_loop():
+                return await _to_its_end(held, sql, values)
+            return await finished(self._rows_of_own_connection(sql, values))
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            # Its traceback holds the cursor, and with it a connection that was closed.
+            cause = error.with_traceback(None)
+            raise self._file.problem(error, session_id) from cause
+
+    async def _rows_of_own_connection(self, sql: str, values: Row) -> Rows:
+        connection = await self._connect()
+        try:
+            return [*await connection.execute_fetchall(sql, values)]
+        finally:
+            await connection.close()
+
+    async def _connect(self) -> aiosqlite.Connection:
+        errors: list[Exception] = []
+        made: list[sqlite3.Connection] = []
+
+        def opened() -> sqlite3.Connection:  # called in the connection's thread
+            try:
+                made.append(self._file.open())
+            except (sqlite3.Error, OSError, MinagentError) as error:
+                # Its thread ends without a word where opening fails; so it does not.
+                errors.append(error)
+                made.append(sqlite3.connect(":memory:", check_same_thread=False))
+            return made[0]
+
+        connection = _Connection(opened, iter_chunk_size=64)
+        try:
+            await connection
+        except asyncio.CancelledError:
+            # The event loop ends, and has cancelled even what is finished elsewhere.
+            await connection.wait_stopped()
+            for each in made:
+                each.close()
+            raise
+        if not errors:
+            return connection
+        await connection.close()
+        if isinstance(errors[0], sqlite3.Error):
+            raise self._file.problem(errors[0], None) from errors[0]
+        if isinstance(errors[0], OSError):
+            raise StoreUnavailableError(
+                place=str(self._file.path), problem=str(errors[0])
+            ) from errors[0]
+        raise errors[0]
+
+
+async def _to_its_end(connection: aiosqlite.Connection, sql: str, values: Row) -> Rows:
+    try:
+        return [*await connection.execute_fetchall(sql, values)]
+    except asyncio.CancelledError:
+        # The statement goes on in the connection's thread. What is asked now is
+        # answered after it; the event loop must not be gone by then.
+        await finished(connection.execute_fetchall("SELECT 1"))
+        raise
+
+
+# --- The cache ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    epoch: str
+    version: int
+    events: EventLog
+
+    def leads_to(self, rows: Rows) -> bool:
+        """Whether the rows that were read go on from these events.
+
+        They do not if an event was changed since, or if somebody restored an older copy
+        of the file; others may have gone on from that, so the last event is looked at.
+        """
+        if not self.events:
+            return True
+        found = rows[1][1] if len(rows) > 1 else ""
+        return rows[0][3] == self.epoch and self.events[-1].event_id in found
+
+
+_NOTHING_SEEN = _Seen("", -1, EventLog())
+
+
+class _EventCache:
+    """The events that were read before, least recently used first out.
+
+    Events are immutable, so every copy of a session shares them. Whether an entry still
+    holds is judged by whoever reads, by the epoch that the file tells.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._size = 0
+        self._entries: OrderedDict[str, _Seen] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, session_id: str) -> _Seen:
+        with self._lock:
+            if session_id in self._entries:
+                self._entries.move_to_end(session_id)
+            return self._entries.get(session_id, _NOTHING_SEEN)
+
+    def put(self, session_id: str, seen: _Seen) -> None:
+        with self._lock:
+            present = self._entries.get(session_id, _NOTHING_SEEN)
+            if present.epoch == seen.epoch and present.version > seen.version:
+                return  # somebody who asked later was answered first
+            self._put(session_id, seen)
+
+    def grow(self, session: Session, added: int) -> None:
+        """Take over what a save has just stored, if its base is what is kept here."""
+        with self._lock:
+            present = self._entries.get(session.session_id, _NOTHING_SEEN)
+            base = len(session.events) - len(session.unsaved) - added
+            if (present.version, len(present.events)) == (session.version - 1, base):
+                log = session.events
+                if session.unsaved:
+                    log = present.events.extended(log[base : base + added])
+                grown = _Seen(present.epoch, session.version, log)
+                self._put(session.session_id, grown)
+
+    def forget(self, session_id: str) -> None:
+        with self._lock:
+            self._drop(session_id)
+
+    def _put(self, session_id: str, seen: _Seen) -> None:
+        self._drop(session_id)
+        self._entries[session_id] = seen
+        self._size += len(seen.events)
+        while self._size > self._capacity:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, session_id: str) -> None:
+        if entry := self._entries.pop(session_id, None):
+            self._size -= len(entry.events)
+
+
+# --- Opening ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    durability: str
+    busy_timeout_seconds: float
+
+    def open(self) -> sqlite3.Connection:
+        """Return a connection to the file, made or brought up to date if need be."""
+        self._make()
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self.busy_timeout_seconds,
+            isolation_level=None,
+            check_same_thread=False,  # its thread may have ended when it is closed
+        )
+        try:
+            if not self._is_current(connection):  # asked before anything is changed
+                self._use_wal(connection)
+                self._migrate(connection)
+            connection.execute(f"PRAGMA synchronous = {self.durability}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def problem(self, error: sqlite3.Error, session_id: str | None) -> MinagentError:
+        """Return the named error for one of the driver."""
+        codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        damaged = getattr(error, "sqlite_errorcode", 0) in codes
+        if session_id is not None and (damaged or "decode to UTF-8" in str(error)):
+            return CorruptSessionError(session_id, problem=f"{self.path}: {error}")
+        return StoreUnavailableError(place=str(self.path), problem=str(error))
+
+    def _make(self) -> None:
+        if self.path.is_symlink():
+            raise OSError("it is a symbolic link, which is not followed")
+        if not self.path.exists():
+            # Made elsewhere and linked, since closing a file of this name would drop
+            # the locks that SQLite holds on it in this process (sqlite.org/howtocorrupt
+            # 2.2). A temporary file is readable by its owner only, and SQLite gives
+            # its companions (-wal, -shm) the same mode.
+            handle, made = tempfile.mkstemp(dir=self.path.parent, prefix=".minagent-")
+            os.close(handle)
+            try:
+                with suppress(FileExistsError):
+                    os.link(made, self.path)
+            finally:
+                os.unlink(made)
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        # Several first openers may collide here before the busy timeout applies.
+        deadline = time.monotonic() + self.busy_timeout_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if (
+                    error.sqlite_errorcode & 0xFF not in busy
+                    or time.monotonic() > deadline
+                ):
+                    raise
+                time.sleep(0.01)
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Asked again: while this one waited, another process may have been here.
+            if not self._is_current(connection):
+                found = connection.execute("PRAGMA user_version").fetchone()[0]
+                for step in SCHEMA[found:]:
+                    for statement in step:
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {len(SCHEMA)}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def _is_current(self, connection: sqlite3.Connection) -> bool:
+        """Whether the schema is there, and up to date; refuse what is not ours."""
+        owner, found, anything = connection.execute(STATUS).fetchone()
+        if owner != APPLICATION_ID and (owner or found or anything):
+            raise OSError("it is the database of another program")
+        if found > len(SCHEMA):
+            raise NewerDataError(subject=str(self.path), found=found, known=len(SCHEMA))
+        return bool(found == len(SCHEMA))
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection whose end can be waited for, and that does not hang the program.
+
+    Its thread would keep the interpreter from exiting. But a notebook or a failed test
+    never comes to the end of a block, and an event loop may be closed in mid-call.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        global _closer
+        super().__init__(*args, **kwargs)
+        self.stopped: asyncio.Future[Any] | None = None
+        _held.add(self)
+        if _closer is None or not _closer.is_alive():
+            _closer = Thread(target=_stop_all_after_main, daemon=True)
+            _closer.start()
+
+    def stop(self) -> "asyncio.Future[Any] | None":
+        """Let the thread end; return what tells of it, if there is an event loop."""
+        _held.discard(self)
+        self.stopped = super().stop()
+        return None if self.stopped is None else asyncio.shield(self.stopped)
+
+    async def close(self) -> None:
+        """Close, and wait for the thread to end, even if cancelled meanwhile."""
+        try:
+            await super().close()
+        finally:
+            await self.wait_stopped()
+
+    async def wait_stopped(self) -> None:
+        """Wait until the thread has ended; its last word needs the event loop."""
+        if self.stopped is not None:
+            await finished(self.stopped)
+
+
+_held: set[_Connection] = set()
+_closer: Thread | None = None
+
+
+def _stop_all_after_main() -> None:
+    main_thread().join()
+    for connection in [*_held]:
+        connection.stop()
