@@ -142,28 +142,29 @@ LAST_WRITE = "SELECT incarnation, version, write_id FROM sessions WHERE session_
 # repeat the state.
 READ = """
     SELECT -1, user_id, incarnation, epoch, version, event_count, created_at, state
-      FROM sessions WHERE session_id = ?1
+      FROM sessions WHERE session_id = :session_id
     UNION ALL
     SELECT seq, data, NULL, NULL, NULL, NULL, NULL, NULL
       FROM events
-     WHERE session = (SELECT key FROM sessions WHERE session_id = ?1)
-       AND seq >= (SELECT CASE WHEN epoch = ?2 THEN ?3 ELSE 0 END
-                     FROM sessions WHERE session_id = ?1)
+     WHERE session = (SELECT key FROM sessions WHERE session_id = :session_id)
+       AND seq >= (SELECT CASE WHEN epoch = :epoch THEN :start ELSE 0 END
+                     FROM sessions WHERE session_id = :session_id)
 """
 LIST = """
     SELECT session_id, user_id, version, event_count, created_at, updated_at
       FROM sessions
-     WHERE session_id > ?1 AND (?2 IS NULL OR user_id = ?2)
-     ORDER BY session_id LIMIT ?3
+     WHERE session_id > :after AND (:user_id IS NULL OR user_id = :user_id)
+     ORDER BY session_id LIMIT :limit
 """
 # '0' is the letter behind '/', so the range holds the sessions inside this one.
 DELETE = """
     DELETE FROM sessions
-     WHERE session_id = ?1 OR (session_id >= ?1 || '/' AND session_id < ?1 || '0')
+     WHERE session_id = :session_id
+        OR (session_id >= :session_id || '/' AND session_id < :session_id || '0')
     RETURNING session_id
 """
 
-Row: TypeAlias = Sequence[Any]
+Values: TypeAlias = Sequence[Any] | dict[str, Any]
 Rows: TypeAlias = list[Any]
 
 
@@ -249,7 +250,8 @@ class SQLiteSessionManager(SessionStore):
     async def _read(self, session_id: str, seen: "_Seen") -> Rows:
         """Return the session's row, the last event seen, and those behind it."""
         start = max(len(seen.events) - 1, 0)
-        rows = await self._rows(READ, (session_id, seen.epoch, start), session_id)
+        asked = {"session_id": session_id, "epoch": seen.epoch, "start": start}
+        rows = await self._rows(READ, asked, session_id)
         return sorted(rows, key=lambda row: row[0])  # they come so; nobody promises it
 
     async def save(self, session: Session) -> None:
@@ -291,7 +293,8 @@ class SQLiteSessionManager(SessionStore):
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
     ) -> "list[SessionInfo]":
         check_page(user_id, limit, after)
-        rows = await self._rows(LIST, (after or "", user_id, limit))
+        asked = {"after": after or "", "user_id": user_id, "limit": limit}
+        rows = await self._rows(LIST, asked)
         return [
             SessionInfo(
                 session_id=row[0],
@@ -306,7 +309,8 @@ class SQLiteSessionManager(SessionStore):
 
     async def delete(self, session_id: str) -> bool:
         check_session_id(session_id)
-        gone = await finished(self._rows(DELETE, (session_id,), session_id))
+        asked = {"session_id": session_id}
+        gone = await finished(self._rows(DELETE, asked, session_id))
         for (each,) in gone:
             self._cache.forget(each)
         return any(each == session_id for (each,) in gone)
@@ -344,7 +348,9 @@ class SQLiteSessionManager(SessionStore):
         if self._closed:
             raise StoreClosedError(store=type(self).__name__)
 
-    async def _rows(self, sql: str, values: Row, session_id: str | None = None) -> Rows:
+    async def _rows(
+        self, sql: str, values: Values, session_id: str | None = None
+    ) -> Rows:
         """Run one statement to its end and return its rows."""
         self._check_open()
         held = self._connection
@@ -359,7 +365,7 @@ class SQLiteSessionManager(SessionStore):
             cause = error.with_traceback(None)
             raise self._file.problem(error, session_id) from cause
 
-    async def _rows_of_own_connection(self, sql: str, values: Row) -> Rows:
+    async def _rows_of_own_connection(self, sql: str, values: Values) -> Rows:
         connection = await self._connect()
         try:
             return [*await connection.execute_fetchall(sql, values)]
@@ -400,7 +406,9 @@ class SQLiteSessionManager(SessionStore):
         raise errors[0]
 
 
-async def _to_its_end(connection: aiosqlite.Connection, sql: str, values: Row) -> Rows:
+async def _to_its_end(
+    connection: aiosqlite.Connection, sql: str, values: Values
+) -> Rows:
     try:
         return [*await connection.execute_fetchall(sql, values)]
     except asyncio.CancelledError:
