@@ -10,7 +10,9 @@ An agent is code: a model, instructions, tools. Nothing of it is stored.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
+
+import pydantic
 
 from minagent import errors
 from minagent.approval import changed, decide, pending_tool_calls
@@ -18,26 +20,24 @@ from minagent.calls import AfterTool, BeforeTool, CallRunner, failed
 from minagent.context import Clock, ExecutionContext, OnEvent, resolved
 from minagent.events import (
     ContentItem,
-    Media,
-    Message,
+    Note,
     ToolCall,
     ToolConfirmation,
     new_call_id,
-    new_id,
     utc_now,
 )
 from minagent.ledger import is_fresh, open_calls
 from minagent.log import EventLog
 from minagent.model import Delta, Model, ModelRequest, ModelResponse
-from minagent.opening import REPLACED, awaits_model, plan, words_of
-from minagent.session import (
-    InMemorySessionManager,
-    Session,
-    SessionManager,
-    check_owner,
-    finished,
-    running,
+from minagent.opening import (
+    INVALID_OUTPUT,
+    REPLACED,
+    Start,
+    UserInput,
+    awaits_model,
+    plan,
 )
+from minagent.session import InMemorySessionManager, SessionManager, finished, running
 from minagent.stream import AgentResult, AgentStream
 from minagent.tools import Tool, toolbox
 
@@ -49,7 +49,6 @@ Thought: TypeAlias = ModelRequest | ModelResponse | None
 BeforeLlm: TypeAlias = Callable[
     [ExecutionContext, ModelRequest], Awaitable[Thought] | Thought
 ]
-UserInput: TypeAlias = str | Sequence[Message | Media]
 
 
 @dataclass(eq=False)
@@ -71,6 +70,9 @@ class Agent:
         after_tool_callbacks: Called with the run and each result; what one returns
             replaces it.
         on_event: Called with the run and each event, after it is stored.
+        output_type: What the answer must be, as a pydantic model or another type, in
+            JSON; None means text. A model whose answer does not fit is told why, by a
+            stored Note, and tries again.
         clock: Tells the time, aware.
 
     Raises:
@@ -89,6 +91,7 @@ class Agent:
     before_tool_callbacks: Sequence[BeforeTool] = ()
     after_tool_callbacks: Sequence[AfterTool] = ()
     on_event: OnEvent | None = None
+    output_type: type[Any] | None = None
     clock: Clock = utc_now
 
     def __post_init__(self) -> None:
@@ -97,6 +100,9 @@ class Agent:
         if self.session_manager is None:
             self.session_manager = InMemorySessionManager()
         self._tools = toolbox(self.tools)
+        kind = self.output_type
+        self._output = None if kind is None else pydantic.TypeAdapter[Any](kind)
+        self._schema = self._output.json_schema() if self._output else None
         self._calls = CallRunner(
             self._tools, self.before_tool_callbacks, self.after_tool_callbacks
         )
@@ -134,7 +140,9 @@ class Agent:
             ApprovalError: A decision cannot be taken; its subclasses say why.
         """
         decisions = tuple(tool_confirmations)
-        start = _Start(self, user_input, session_id, user_id, decisions, context)
+        start = Start(
+            self.session_manager, user_input, session_id, user_id, decisions, context
+        )
         return await self._execute(start, lambda item: None)
 
     def stream(
@@ -151,7 +159,9 @@ class Agent:
         Arguments and errors are those of `run`; a failed run raises from the iteration.
         """
         decisions = tuple(tool_confirmations)
-        start = _Start(self, user_input, session_id, user_id, decisions, context)
+        start = Start(
+            self.session_manager, user_input, session_id, user_id, decisions, context
+        )
         return AgentStream(lambda emit: self._execute(start, emit))
 
     async def _loop(self, context: ExecutionContext) -> AgentResult:
@@ -161,7 +171,9 @@ class Agent:
             if response.stop_reason == "pause_turn" and not response.tool_calls:
                 continue
             if not response.tool_calls or response.ends_run:
-                return await self._finish(context, response)
+                if result := await self._finish(context, response):
+                    return result
+                continue
             if await self._act(context, response):
                 return _paused(context)
         limit, session_id = self.max_steps, context.session_id
@@ -171,7 +183,8 @@ class Agent:
         """Return the next reply: a callback's, or the model's."""
         context.step += 1
         specs = tuple(each.spec for each in self._tools.values())
-        request = ModelRequest(self.instructions, context.session.events, specs)
+        log = context.session.events
+        request = ModelRequest(self.instructions, log, specs, self._schema)
         for callback in self.before_llm_callbacks:
             known = len(context.session.events)
             thought = await resolved(callback(context, request))
@@ -219,17 +232,30 @@ class Agent:
             await context.record(*(failed(c, CUT_OFF) for c in response.tool_calls))
             return False
         waiting = {each.tool_call_id for each in pending_tool_calls(context.session)}
-        called = [each.tool_call_id for each in response.tool_calls]
-        await self._calls.carry_out(context, [x for x in called if x not in waiting])
+        left = [each.call.tool_call_id for each in open_calls(context.session.events)]
+        await self._calls.carry_out(context, [x for x in left if x not in waiting])
         return bool(open_calls(context.session.events))
 
     async def _finish(
         self, context: ExecutionContext, response: ModelResponse
-    ) -> AgentResult:
+    ) -> AgentResult | None:
+        """Return how the run ended; None if the answer is none of the output type."""
+        output: Any = response.text
         if response.tool_calls:
             await context.record(*(failed(c, NOT_RUN) for c in response.tool_calls))
-        context.final_result, reason = response.text, response.stop_reason
-        return AgentResult(context=context, output=response.text, stop_reason=reason)
+        if self._output is not None:
+            try:
+                output = (
+                    None if response.ends_run else self._output.validate_json(output)
+                )
+            except pydantic.ValidationError as error:
+                text = f"The answer does not fit. Answer again, in JSON only. {error}"
+                await context.record(Note(kind=INVALID_OUTPUT, text=text))
+                return None
+        context.final_result = output
+        return AgentResult(
+            context=context, output=output, stop_reason=response.stop_reason
+        )
 
     async def _save_broken_off(
         self, context: ExecutionContext, whole: tuple[ContentItem, ...]
@@ -241,9 +267,7 @@ class Agent:
         with suppress(errors.SessionConflictError):  # then another run goes on
             await context.commit(*events)
 
-    async def _execute(
-        self, start: "_Start", emit: Callable[[Any], None]
-    ) -> AgentResult:
+    async def _execute(self, start: Start, emit: Callable[[Any], None]) -> AgentResult:
         with ExitStack() as stack:
             try:
                 owner = start.session if start.manager is None else start.manager
@@ -264,7 +288,7 @@ class Agent:
             return await self._loop(context)
 
     async def _open(
-        self, start: "_Start", emit: Callable[[Any], None]
+        self, start: Start, emit: Callable[[Any], None]
     ) -> tuple[ExecutionContext, list[str]]:
         """Load the session, store what the run begins with, and say what to carry out.
 
@@ -296,54 +320,6 @@ class Agent:
                 raise begin.error
             context.open()
             return context, begin.calls
-
-
-class _Start:
-    """What a run was started with; the session is loaded from `manager`, if any."""
-
-    def __init__(
-        self,
-        agent: Agent,
-        user_input: UserInput | None,
-        session_id: str | None,
-        user_id: str | None,
-        decisions: tuple[ToolConfirmation, ...],
-        context: ExecutionContext | None,
-    ) -> None:
-        self.words, self.decisions, self.user_id = (
-            words_of(user_input),
-            decisions,
-            user_id,
-        )
-        for each in self.decisions:
-            if not isinstance(each, ToolConfirmation):
-                raise TypeError(f"{each!r} is no decision; pass what approve() returns")
-        self.manager, self.session = agent.session_manager, None
-        if context is not None:
-            if session_id not in (None, context.session_id):
-                raise ValueError("session_id and context name two conversations")
-            self.manager, self.session = context.session_manager, context.session
-            check_owner(context.session, user_id)
-        elif session_id is None:
-            self.manager, self.session = None, Session(new_id(), user_id)
-        self.session_id = self.session.session_id if self.session else session_id or ""
-
-    async def load(self) -> Session:
-        """Return the session as it is stored; with input, make it if it is new."""
-        if self.manager is None:
-            return cast(Session, self.session)
-        if self.words:
-            return await self.manager.get_or_create(self.session_id, self.user_id)
-        session = await self.manager.get(self.session_id)
-        if session is None:
-            asked = [each.tool_call_id for each in self.decisions]
-            raise (
-                errors.UnknownCallError(asked[0])
-                if asked
-                else errors.NothingToContinueError(self.session_id)
-            )
-        check_owner(session, self.user_id)
-        return session
 
 
 def _with_fresh_ids(

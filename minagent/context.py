@@ -109,8 +109,7 @@ class ExecutionContext:
     ) -> None:
         self.session, self.session_manager = session, session_manager
         self.execution_id = new_id()
-        self.step = 0
-        self.is_open = False
+        self.step, self.is_open = 0, False
         self.final_result: Any = None
         self.emit = emit
         self._author, self._clock, self._on_event = author, clock, on_event

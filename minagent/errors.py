@@ -35,11 +35,18 @@ from typing import Any, ClassVar
 
 
 class MinagentError(Exception):
-    """The root of every error that minagent raises on purpose."""
+    """The root of every error that minagent raises on purpose.
+
+    Args:
+        subjects: What it is about, in the order of the class's `subjects`.
+        details: What else its message says; all of it becomes attributes.
+    """
 
     template: ClassVar[str] = "{problem}"
+    subjects: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, **details: Any) -> None:
+    def __init__(self, *subjects: Any, **details: Any) -> None:
+        details |= zip(self.subjects, subjects, strict=False)
         self.__dict__.update(details)
         super().__init__(self.template.format(**details))
 
@@ -54,10 +61,8 @@ class NotSerializableError(MinagentError):
     """
 
     template = "{path} {problem}. Store what JSON has a word for"
+    subjects = ("path", "problem")
     path: str
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path=path, problem=problem)
 
 
 class NewerDataError(MinagentError):
@@ -98,10 +103,8 @@ class SessionError(MinagentError):
     """
 
     template = "session {session_id!r}: {problem}"
-
-    def __init__(self, session_id: str, **details: Any) -> None:
-        self.session_id = session_id
-        super().__init__(session_id=session_id, **details)
+    subjects = ("session_id",)
+    session_id: str
 
 
 class InvalidSessionIdError(SessionError, ValueError):
@@ -164,9 +167,8 @@ class RunError(MinagentError):
         session_id: The session of the run, or None where nothing is stored.
     """
 
-    def __init__(self, session_id: str | None, **details: Any) -> None:
-        self.session_id = session_id
-        super().__init__(session_id=session_id, **details)
+    subjects = ("session_id",)
+    session_id: str | None
 
 
 class NothingToContinueError(RunError):
@@ -193,9 +195,8 @@ class ApprovalError(MinagentError):
         tool_call_id: The call that the decision was about.
     """
 
-    def __init__(self, tool_call_id: str, **details: Any) -> None:
-        self.tool_call_id = tool_call_id
-        super().__init__(tool_call_id=tool_call_id, **details)
+    subjects = ("tool_call_id",)
+    tool_call_id: str
 
 
 class UnknownCallError(ApprovalError):

@@ -117,15 +117,14 @@ def freeze(value: object, path: str = "value", *, _depth: int = 0) -> Any:
             its type on the way through JSON, or is nested over `MAX_DEPTH` levels.
     """
     kind = type(value)
-    if value is None or kind is bool:
-        return value
-    if kind is str:
-        if _SURROGATE.search(cast(str, value)):
-            raise NotSerializableError(path, "holds half an emoji (a lone surrogate)")
-        return value
-    if kind is int and cast(int, value).bit_length() <= MAX_INT_BITS:
-        return value
-    if kind is float and math.isfinite(cast(float, value)):
+    if kind is str and _SURROGATE.search(cast(str, value)):
+        raise NotSerializableError(path, "holds half an emoji (a lone surrogate)")
+    if (
+        value is None
+        or kind in (str, bool)
+        or (kind is int and cast(int, value).bit_length() <= MAX_INT_BITS)
+        or (kind is float and math.isfinite(cast(float, value)))
+    ):
         return value
     if kind in (dict, list, FrozenDict, FrozenList):
         return _freeze_inside(cast(Any, value), path, _depth)

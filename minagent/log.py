@@ -14,6 +14,7 @@ This file knows nothing of what the events mean.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
 from typing import Protocol, TypeVar, overload
@@ -32,14 +33,12 @@ F = TypeVar("F", bound=Fold)
 R = TypeVar("R")
 
 
+@dataclass(slots=True)
 class _Storage:
-    __slots__ = ("events", "folds", "lock")
-
-    def __init__(self, events: list[Event]) -> None:
-        self.events = events
-        self.folds: dict[type[Fold], tuple[Fold, int]] = {}
-        # Sessions of one manager may live in several threads.
-        self.lock = Lock()
+    events: list[Event]
+    folds: dict[type[Fold], tuple[Fold, int]] = field(default_factory=dict)
+    # Sessions of one manager may live in several threads.
+    lock: Lock = field(default_factory=Lock)
 
 
 class EventLog(Sequence[Event]):
@@ -75,15 +74,14 @@ class EventLog(Sequence[Event]):
             kind: The fold's class; it is made without arguments.
             read: Takes what it needs. It must not keep the fold, which goes on.
         """
-        storage = self._storage
-        with storage.lock:
-            fold, done = storage.folds.get(kind, (None, 0))
+        with self._storage.lock:
+            fold, done = self._storage.folds.get(kind, (None, 0))
             if not isinstance(fold, kind) or done > self._length:
                 # A longer log was folded before; this one is computed anew.
                 fold, done = kind(), 0
             for at in range(done, self._length):
-                fold.add(storage.events[at])
-            storage.folds[kind] = fold, self._length
+                fold.add(self._storage.events[at])
+            self._storage.folds[kind] = fold, self._length
             return read(fold)
 
     @overload

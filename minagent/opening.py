@@ -3,15 +3,17 @@
 A run may find calls that wait for a person, calls whose deadline has passed, and calls
 that a crash cut off. `plan` says, for the session as it stands, what to add to the log
 and which calls to carry out; it changes nothing. If the save of it meets a conflict,
-the agent loads the session again and makes a new plan.
+the agent loads the session again and makes a new plan. `Start` is what a run was
+started with.
 
 This file runs no tool and calls no model.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, cast
 
+from minagent import errors
 from minagent.approval import (
     PendingToolCall,
     Ruling,
@@ -21,7 +23,6 @@ from minagent.approval import (
 )
 from minagent.calls import failed
 from minagent.context import ExecutionContext
-from minagent.errors import ApprovalError
 from minagent.events import (
     ContentItem,
     Event,
@@ -32,15 +33,96 @@ from minagent.events import (
     ToolConfirmation,
     ToolResult,
     from_model,
+    new_id,
     well_formed,
 )
 from minagent.ledger import CallRecord, open_calls
 from minagent.model import ends_run
+from minagent.session import Session, SessionManager, check_owner
 from minagent.tools import Tool
 from minagent.transcript import UNKNOWN_OUTCOME
 
+UserInput: TypeAlias = str | Sequence[Message | Media]
+
+INVALID_OUTPUT = "invalid_output"
+"""The kind of the Note that tells a model what is wrong with its answer."""
+
 EXPIRED = "Expired, not run: nobody decided in time."
 REPLACED = "Not run: replaced by a newer message."
+
+
+class Start:
+    """What a run was started with.
+
+    Args:
+        manager: The agent's, for a session that is named by its id.
+        user_input: What the user says, or None.
+        session_id: The conversation, or None.
+        user_id: Who asks.
+        decisions: What people decided.
+        context: A run to go on from, or None.
+
+    Raises:
+        TypeError: A decision is none.
+        ValueError: The input is blank, or two conversations are named.
+        SessionOwnerError: The context's session is not this user's.
+
+    Attributes:
+        manager: Where the session is stored, or None if it is not.
+        session: The session, where it need not be loaded.
+        words: What the user says, as items.
+    """
+
+    def __init__(
+        self,
+        manager: SessionManager | None,
+        user_input: UserInput | None,
+        session_id: str | None,
+        user_id: str | None,
+        decisions: tuple[ToolConfirmation, ...],
+        context: ExecutionContext | None,
+    ) -> None:
+        if isinstance(user_input, str):
+            user_input = (Message(role="user", content=well_formed(user_input)),)
+        self.words: tuple[Message | Media, ...] = tuple(user_input or ())
+        self.decisions, self.user_id = decisions, user_id
+        kinds = (Media, Message)
+        if odd := [w for w in self.words if not isinstance(w, kinds) or from_model(w)]:
+            raise ValueError(f"user_input holds {odd[0]!r}, which no user says")
+        said = [w for w in self.words if isinstance(w, Media) or w.content.strip()]
+        if user_input is not None and not said:
+            raise ValueError("user_input is blank; pass None to go on without input")
+        if wrong := [
+            each for each in decisions if not isinstance(each, ToolConfirmation)
+        ]:
+            raise TypeError(f"{wrong[0]!r} is no decision; pass what approve() returns")
+        self.manager: SessionManager | None = manager
+        self.session: Session | None = None
+        if context is not None:
+            if session_id not in (None, context.session_id):
+                raise ValueError("session_id and context name two conversations")
+            self.manager, self.session = context.session_manager, context.session
+            check_owner(context.session, user_id)
+        elif session_id is None:
+            self.manager, self.session = None, Session(new_id(), user_id)
+        self.session_id = self.session.session_id if self.session else session_id or ""
+
+    async def load(self) -> Session:
+        """Return the session as it is stored; with input, make it if it is new."""
+        if self.manager is None:
+            return cast(Session, self.session)
+        if self.words:
+            return await self.manager.get_or_create(self.session_id, self.user_id)
+        session = await self.manager.get(self.session_id)
+        if session is None:
+            asked = [each.tool_call_id for each in self.decisions]
+            raise (
+                errors.UnknownCallError(asked[0])
+                if asked
+                else errors.NothingToContinueError(self.session_id)
+            )
+        check_owner(session, self.user_id)
+        return session
 
 
 @dataclass(slots=True)
@@ -60,7 +142,7 @@ class Plan:
     gone: list[PendingToolCall] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     is_idle: bool = False
-    error: ApprovalError | None = None
+    error: errors.ApprovalError | None = None
 
 
 def plan(
@@ -84,7 +166,7 @@ def plan(
     late = [p for p in asked if p.expires_at and p.expires_at <= context.now]
     try:
         ruling = decide(session, decisions, tools, late)
-    except ApprovalError as error:
+    except errors.ApprovalError as error:
         made.error, words = error, ()
     # What is overdue inside a call is closed there: the call is entered again.
     calls = [each.path[0] for each in late if each.path] + ruling.calls
@@ -136,6 +218,8 @@ def awaits_model(events: Sequence[Event]) -> bool:
     """Whether the last thing in a log is one that a model should reply to."""
     passed = (Note, ToolResult, ToolConfirmation)
     for event in reversed(events):
+        if any(isinstance(i, Note) and i.kind == INVALID_OUTPUT for i in event.content):
+            return True
         if event.is_reply:
             return (
                 event.interrupted
@@ -145,22 +229,3 @@ def awaits_model(events: Sequence[Event]) -> bool:
         if not all(isinstance(item, passed) for item in event.content):
             return True
     return False
-
-
-def words_of(user_input: str | Sequence[Message | Media] | None) -> tuple[Any, ...]:
-    """Return what the user says as items, well-formed; nothing for None.
-
-    Raises:
-        ValueError: It is blank, or holds what a user does not say.
-    """
-    if user_input is None:
-        return ()
-    if isinstance(user_input, str):
-        user_input = (Message(role="user", content=well_formed(user_input)),)
-    said = tuple(user_input)
-    odd = [i for i in said if not isinstance(i, Media | Message) or from_model(i)]
-    if odd:
-        raise ValueError(f"user_input holds {odd[0]!r}, which no user says")
-    if not any(isinstance(each, Media) or each.content.strip() for each in said):
-        raise ValueError("user_input is blank; pass None to go on without input")
-    return said

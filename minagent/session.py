@@ -281,15 +281,13 @@ class SessionManager(ABC):
             InvalidSessionIdError: The id is none that every store can keep.
             SessionOwnerError: The session is there, and not this user's.
         """
-        while True:
-            session = await self.get(session_id)
-            if session is not None:
-                check_owner(session, user_id)
-                return session
+        while (session := await self.get(session_id)) is None:
             try:
                 return await self.create(session_id, user_id)
             except errors.SessionExistsError:
                 await asyncio.sleep(0)  # somebody was faster; theirs is there now
+        check_owner(session, user_id)
+        return session
 
 
 BaseSessionManager = SessionManager

@@ -24,7 +24,8 @@ class AgentResult:
     """How a run ended.
 
     Attributes:
-        output: The answer, empty if it was; None while a person has to decide.
+        output: The answer: text, empty if it was, or what `Agent.output_type` makes of
+            it. None while a person has to decide.
         context: The run; its session has the log.
         status: `complete`, or `pending_confirmation`.
         pending_tool_calls: The calls that wait for a person. Empty and pending means
@@ -33,7 +34,7 @@ class AgentResult:
     """
 
     context: ExecutionContext
-    output: str | None = None
+    output: Any = None
     status: Literal["complete", "pending_confirmation"] = "complete"
     pending_tool_calls: tuple[PendingToolCall, ...] = ()
     stop_reason: str | None = None

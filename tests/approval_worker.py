@@ -1,16 +1,17 @@
 """A process that decides on tool calls, and may be killed while it does.
 
-    python approval_worker.py race DATABASE EFFECTS
+    python approval_worker.py race
 
 answers each line of its input, an order in JSON, with a line about how the run ended.
 
-    python approval_worker.py die DATABASE EFFECTS
+    python approval_worker.py die
 
 plays the whole story that each line asks for in a child of its own, which is killed
 with SIGKILL at the step, or after the time, that the line names. The answer is the
 signal that ended the child, or 0. A fork costs far less than an interpreter's start.
 
-What the gated tool does is to write its call id into the file EFFECTS, and to disk.
+Each order names a database, and a file `effects`: what the tools do is to write their
+call id into it, and to disk.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,11 @@ def tools_of(effects: Path, passed: Passed, seconds: float = 0) -> list[Tool[...
 
 
 async def approved(
-    sessions: SessionManager, effects: Path, order: Mapping[str, Any]
+    sessions: SessionManager, order: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run once, as the order says, and tell how it ended."""
     model = ScriptedModel(["Done."])
-    tools = tools_of(effects, lambda: None, order["seconds"])
+    tools = tools_of(Path(order["effects"]), lambda: None, order["seconds"])
     agent = Agent(model, tools=tools, session_manager=sessions)
     decisions = [
         ToolConfirmation(tool_call_id=each, approved=True) for each in order["approve"]
@@ -127,19 +128,17 @@ class Counted(Beside):
         self.passed()
 
 
-async def told(
-    database: Path, effects: Path, order: Mapping[str, Any], passed: Passed
-) -> None:
+async def told(order: Mapping[str, Any], passed: Passed) -> None:
     """Play a whole story: the question, the pause, the decisions and the answer."""
 
     def reply(request: ModelRequest) -> Any:
         passed()
         return "Done." if len(request.turns) > 1 else REPLY
 
-    async with SQLiteSessionManager(database) as inner:
+    async with SQLiteSessionManager(order["database"]) as inner:
         agent = Agent(
             ScriptedModel([reply, reply]),
-            tools=tools_of(effects, passed),
+            tools=tools_of(Path(order["effects"]), passed),
             session_manager=Counted(inner, passed),
         )
         await agent.run("Please.", session_id=order["session"])
@@ -153,7 +152,7 @@ async def told(
             await agent.run(session_id=order["session"], tool_confirmations=decisions)
 
 
-def die(database: Path, effects: Path, order: Mapping[str, Any]) -> int:
+def die(order: Mapping[str, Any]) -> int:
     """Play a story in a child and kill it; return the signal that ended it, or 0."""
     child = os.fork()
     if child == 0:
@@ -167,7 +166,7 @@ def die(database: Path, effects: Path, order: Mapping[str, Any]) -> int:
 
         status = 1
         try:
-            asyncio.run(told(database, effects, order, passed))
+            asyncio.run(told(order, passed))
             status = 0
         finally:
             os._exit(status)  # what the parent has buffered is the parent's to write
@@ -180,19 +179,26 @@ def die(database: Path, effects: Path, order: Mapping[str, Any]) -> int:
     return -code
 
 
-def main() -> None:
-    mode, database, effects = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    if mode == "die":
-        for line in sys.stdin:
-            print(die(database, effects, json.loads(line)), flush=True)
-        return
+def race(orders: Iterable[Mapping[str, Any]]) -> None:
+    """Carry out each order; the database stays open for those that come after it."""
     with asyncio.Runner() as runner:
-        sessions = SQLiteSessionManager(database, durability="normal")
-        runner.run(sessions.__aenter__())
-        for line in sys.stdin:
-            answer = runner.run(approved(sessions, effects, json.loads(line)))
-            print(json.dumps(answer), flush=True)
-        runner.run(sessions.aclose())
+        open_: dict[str, SQLiteSessionManager] = {}
+        for order in orders:
+            path = order["database"]
+            if path not in open_:
+                open_[path] = SQLiteSessionManager(path, durability="normal")
+                runner.run(open_[path].__aenter__())
+            print(json.dumps(runner.run(approved(open_[path], order))), flush=True)
+        for sessions in open_.values():
+            runner.run(sessions.aclose())
+
+
+def main() -> None:
+    orders = map(json.loads, sys.stdin)
+    if sys.argv[1] == "race":
+        race(orders)
+    for order in orders:
+        print(die(order), flush=True)
 
 
 if __name__ == "__main__":

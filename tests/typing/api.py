@@ -253,7 +253,7 @@ Agent(script, "Be brief.")  # type: ignore[call-arg]
 async def runs() -> None:
     result = await agent.run("Hello.", session_id="ada", user_id="ann")
     assert_type(result, AgentResult)
-    assert_type(result.output, str | None)
+    assert_type(result.output, Any)
     assert_type(result.status, Literal["complete", "pending_confirmation"])
     assert_type(result.pending_tool_calls, tuple[PendingToolCall, ...])
     assert_type(result.stop_reason, str | None)
