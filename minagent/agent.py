@@ -19,6 +19,7 @@ from minagent.approval import changed, decide, pending_tool_calls
 from minagent.calls import AfterTool, BeforeTool, CallRunner, failed
 from minagent.context import Clock, ExecutionContext, OnEvent, resolved
 from minagent.events import (
+    VALID_CALL_ID,
     ContentItem,
     Note,
     ToolCall,
@@ -26,7 +27,7 @@ from minagent.events import (
     new_call_id,
     utc_now,
 )
-from minagent.ledger import is_fresh, open_calls
+from minagent.ledger import open_calls, record_of
 from minagent.log import EventLog
 from minagent.model import Delta, Model, ModelRequest, ModelResponse
 from minagent.opening import (
@@ -329,8 +330,10 @@ def _with_fresh_ids(
 
     def fresh(item: ContentItem) -> ContentItem:
         if isinstance(item, ToolCall):
-            known = item.tool_call_id in taken
-            if known or not is_fresh(context.session.events, item.tool_call_id):
+            # Some servers count from `call_0` again in each reply.
+            fits = VALID_CALL_ID.fullmatch(item.tool_call_id) is not None
+            known = record_of(context.session.events, item.tool_call_id)
+            if not fits or known or item.tool_call_id in taken:
                 item = replace(item, tool_call_id=new_call_id())
             taken.add(item.tool_call_id)
         return item

@@ -216,21 +216,19 @@ def _users_code(call: ToolCall, *, passing: type[Exception] = Paused) -> Iterato
     except (Paused, _Unfit, passing):
         raise
     except Exception as error:
-        logger.warning(
-            "tool=%s call=%s | raised", call.name, call.tool_call_id, exc_info=True
-        )
-        raise _Unfit(traceback.format_exception_only(error)[-1].strip()) from error
+        told = well_formed(traceback.format_exception_only(error)[-1].strip())
+        logger.warning("tool=%s call=%s | %s", call.name, call.tool_call_id, told)
+        raise _Unfit(told) from error
 
 
 def failed(call: ToolCall, text: str, status: Status = "error") -> ToolResult:
     """Return the result of a call that did not do what was asked."""
-    if len(text) > MAX_ERROR_LETTERS:
-        text = text[:MAX_ERROR_LETTERS] + "…"
+    shown = text if len(text) <= MAX_ERROR_LETTERS else f"{text[:MAX_ERROR_LETTERS]}…"
     return ToolResult(
         tool_call_id=call.tool_call_id,
         name=call.name,
         status=status,
-        content=well_formed(text),
+        content=well_formed(shown),
     )
 
 

@@ -82,12 +82,17 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
     raise TypeError("stored items are read-only; copy with thaw() to change them")
 
 
+def _itself(self: T, _: object) -> T:
+    return self
+
+
 class FrozenDict(dict[str, JsonValue]):
     """A JSON object that cannot be changed; equal to the dict it was made from."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
+    __deepcopy__ = _itself
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)
@@ -99,6 +104,7 @@ class FrozenList(list[JsonValue]):
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+    __deepcopy__ = _itself
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenList, (list(self),)

@@ -10,7 +10,7 @@ This file knows nothing of how calls are carried out.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from minagent.events import VALID_CALL_ID, Event, ToolCall, ToolConfirmation, ToolResult
+from minagent.events import Event, ToolCall, ToolConfirmation, ToolResult
 from minagent.log import EventLog
 
 
@@ -72,12 +72,3 @@ def open_calls(events: Sequence[Event]) -> tuple[CallRecord, ...]:
 def record_of(events: Sequence[Event], tool_call_id: str) -> CallRecord | None:
     """Return the record of one call, or None if no such call was asked for."""
     return EventLog(events).folded(Ledger, lambda each: each.records.get(tool_call_id))
-
-
-def is_fresh(events: Sequence[Event], tool_call_id: str) -> bool:
-    """Whether a call may have this id: no call of the log has it, and vendors take it.
-
-    Some servers count from `call_0` again in each reply.
-    """
-    fits = VALID_CALL_ID.fullmatch(tool_call_id) is not None
-    return fits and record_of(events, tool_call_id) is None

@@ -96,7 +96,16 @@ class _Segment:
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         found = {each.tool_call_id: each for each in self.results}
-        results = [found.get(c.tool_call_id) or _unknown(c) for _, c in self.calls]
+        results = [
+            found.get(call.tool_call_id)
+            or ToolResult(
+                tool_call_id=call.tool_call_id,
+                name=call.name,
+                content=UNKNOWN_OUTCOME,
+                status="unknown",
+            )
+            for _, call in self.calls
+        ]
         heard = Turn("user", (*results, *self.after), self.after_events)
         return tuple(turn for turn in (self.said, heard) if turn and turn.content)
 
@@ -210,12 +219,3 @@ def _says(item: ContentItem) -> bool:
 
 def _is_blank(item: ContentItem) -> bool:
     return isinstance(item, Message) and not item.content.strip()
-
-
-def _unknown(call: ToolCall) -> ToolResult:
-    return ToolResult(
-        tool_call_id=call.tool_call_id,
-        name=call.name,
-        content=UNKNOWN_OUTCOME,
-        status="unknown",
-    )

@@ -494,7 +494,7 @@ class ApprovingInSQLite(Approving):
 
 EXAMPLES = settings(
     max_examples=150,
-    stateful_step_count=25,
+    stateful_step_count=20,
     deadline=None,
     derandomize="CI" in os.environ,
 )

@@ -137,7 +137,11 @@ CREATE = """
     ) VALUES (?, ?, ?, ?, 0, '', 0, ?, ?, '{}')
 """
 SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-LAST_WRITE = "SELECT incarnation, version, write_id FROM sessions WHERE session_id = ?"
+LAST_WRITE = """
+    SELECT incarnation, write_id,
+           (SELECT data FROM events WHERE session = sessions.key AND seq = :seq)
+      FROM sessions WHERE session_id = :session_id
+"""
 # The session's own row, and then its events from a place on. Joining the two would
 # repeat the state.
 READ = """
@@ -273,18 +277,30 @@ class SQLiteSessionManager(SessionStore):
         except asyncio.CancelledError:
             # The statement is on its way already, and this look stands behind it: so
             # the session and the file agree in any case.
-            await finished(self._settle(session, write_id, len(events)))
+            await finished(self._settle(session, write_id, events))
             raise
         session.mark_saved(len(events))
         self._cache.grow(session, len(events))
 
-    async def _settle(self, session: Session, write_id: str, count: int) -> None:
-        rows = await self._rows(LAST_WRITE, (session.session_id,), session.session_id)
-        if rows and rows[0][2] == write_id:
-            session.mark_saved(count)
+    async def _settle(
+        self, session: Session, write_id: str, events: tuple[Event, ...]
+    ) -> None:
+        """Find out whether a save of these events was done."""
+        rows = await self._last_write(session)
+        found = (rows[0][2] or "") if rows else ""
+        # Somebody else may have saved behind it: then the events tell.
+        if (rows and rows[0][1] == write_id) or (
+            events and events[0].event_id in found
+        ):
+            session.mark_saved(len(events))
+
+    async def _last_write(self, session: Session) -> Rows:
+        seq = len(session.events) - len(session.unsaved)
+        asked = {"session_id": session.session_id, "seq": seq}
+        return await self._rows(LAST_WRITE, asked, session.session_id)
 
     async def _refuse(self, session: Session) -> None:
-        rows = await self._rows(LAST_WRITE, (session.session_id,), session.session_id)
+        rows = await self._last_write(session)
         if not rows or rows[0][0] != session.incarnation:
             raise SessionNotFoundError(session.session_id) from None
         raise SessionConflictError(session.session_id) from None
@@ -487,13 +503,13 @@ class _EventCache:
     def _put(self, session_id: str, seen: _Seen) -> None:
         self._drop(session_id)
         self._entries[session_id] = seen
-        self._size += len(seen.events)
+        self._size += len(seen.events) + 1
         while self._size > self._capacity:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, session_id: str) -> None:
         if entry := self._entries.pop(session_id, None):
-            self._size -= len(entry.events)
+            self._size -= len(entry.events) + 1
 
 
 # --- Opening ------------------------------------------------------------------
