@@ -228,7 +228,11 @@ class ExecutionContext:
                     raise
                 self.mend_state()
                 new, state = (mend(error),), self.session.dump_state()
-            new = tuple(each for each in map(self._without_late, new) if each.content)
+            new = tuple(
+                event
+                for event in map(self._without_late, new)
+                if event.content or event.is_reply
+            )
             if not new and change is None:
                 return
             self.session.append(*new)

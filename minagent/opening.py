@@ -108,10 +108,10 @@ class Start:
         self.session_id = self.session.session_id if self.session else session_id or ""
 
     async def load(self) -> Session:
-        """Return the session as it is stored; with input, make it if it is new."""
+        """Return the stored session; with input alone, make it if it is new."""
         if self.manager is None:
             return cast(Session, self.session)
-        if self.words:
+        if self.words and not self.decisions:
             return await self.manager.get_or_create(self.session_id, self.user_id)
         session = await self.manager.get(self.session_id)
         if session is None:

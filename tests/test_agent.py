@@ -47,7 +47,9 @@ from minagent import (
     SessionStore,
     TextDelta,
     ToolCall,
+    ToolConfirmation,
     ToolResult,
+    UnknownCallError,
     Usage,
     tool,
 )
@@ -2206,17 +2208,23 @@ def test_promise_11_what_stops_the_program_goes_through_and_the_calls_are_answer
         on_event=watch,
     )
 
-    with pytest.raises(type(error)) as raised, asyncio.Runner() as runner:
+    # With a loop factory, the loop that pytest-asyncio has set stays as it is.
+    with (
+        pytest.raises(type(error)) as raised,
+        asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
+    ):
         runner.run(agent.run("Go.", session_id="ada"))
 
     assert raised.value is error
     model = ScriptedModel(["Sorry."])
     later = Agent(model, tools=[forever, stop, clock], session_manager=sessions)
-    asyncio.run(later.run("What happened?", session_id="ada"))
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(later.run("What happened?", session_id="ada"))
+        log = runner.run(stored(sessions)).events
     told = sent_results(model.requests[0])
     assert [each.name for each in told] == ["forever", "stop", "clock"]
     assert [each.status for each in told] == ["cancelled", "cancelled", "success"]
-    assert len(results(asyncio.run(stored(sessions)).events)) == 3
+    assert len(results(log)) == 3
 
 
 async def test_promise_11_a_tool_that_raises_a_cancel_of_its_own_is_answered_too(
@@ -2914,3 +2922,30 @@ async def test_o27_the_order_is_that_of_writing_whatever_the_clock_says(
         "assistant: Earlier?",
     ]
     assert words(log[-10:])[0] == "assistant: Done."
+
+
+async def test_a_decision_on_an_unknown_session_leaves_no_session_behind(
+    sessions: SessionStore,
+) -> None:
+    agent = Agent(ScriptedModel([]), session_manager=sessions)
+    decision = ToolConfirmation(tool_call_id="c1", approved=True)
+
+    with pytest.raises(UnknownCallError):
+        await agent.run("Hi.", session_id="new", tool_confirmations=[decision])
+
+    assert await sessions.get("new") is None
+
+
+async def test_o04_an_empty_answer_is_in_the_log_and_is_nothing_to_go_on_from(
+    sessions: SessionStore,
+) -> None:
+    agent = Agent(ScriptedModel([ModelResponse()]), session_manager=sessions)
+
+    result = await agent.run("Hi.", session_id="ada")
+
+    assert result.output == ""
+    session = await sessions.get("ada")
+    assert session is not None
+    assert [(e.is_reply, e.content) for e in session.events][1:] == [(True, ())]
+    with pytest.raises(NothingToContinueError):
+        await agent.run(session_id="ada")

@@ -234,7 +234,7 @@ RUNS = st.tuples(st.lists(STEPS, max_size=3), ENDS, st.booleans())
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @given(runs=st.lists(RUNS, min_size=1, max_size=3))
 @settings(max_examples=40)
-def test_promise_8_the_events_of_the_streams_are_those_of_a_reload(
+async def test_promise_8_the_events_of_the_streams_are_those_of_a_reload(
     kind: str, runs: Any
 ) -> None:
     """Texts, thoughts, calls side by side, notes and failures, in any order."""
@@ -262,25 +262,22 @@ def test_promise_8_the_events_of_the_streams_are_those_of_a_reload(
             assert isinstance(items[known], SessionOpened)
         return items
 
-    async def check() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "sessions.db"
-            memory = InMemorySessionManager()
-            if kind == "memory":
-                items = await play(memory)
-                log = (await stored(memory)).events
-            else:
-                async with SQLiteSessionManager(path, durability="normal") as manager:
-                    items = await play(manager)
-                log = (await stored(SQLiteSessionManager(path))).events
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sessions.db"
+        memory = InMemorySessionManager()
+        if kind == "memory":
+            items = await play(memory)
+            log = (await stored(memory)).events
+        else:
+            async with SQLiteSessionManager(path, durability="normal") as manager:
+                items = await play(manager)
+            log = (await stored(SQLiteSessionManager(path))).events
 
-        durable = [item for item in items if isinstance(item, Event)]
-        assert durable == list(log)
-        others = [item for item in items if not isinstance(item, Event)]
-        assert all(isinstance(item, SessionOpened | Passing) for item in others)
-        assert sum(isinstance(item, SessionOpened) for item in others) == len(runs)
-
-    asyncio.run(check())
+    durable = [item for item in items if isinstance(item, Event)]
+    assert durable == list(log)
+    others = [item for item in items if not isinstance(item, Event)]
+    assert all(isinstance(item, SessionOpened | Passing) for item in others)
+    assert sum(isinstance(item, SessionOpened) for item in others) == len(runs)
 
 
 async def test_promise_8_deltas_come_before_the_event_that_they_are_pieces_of() -> None:
