@@ -70,7 +70,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=10,
+        timeout=30,  # a hang is for ever; a busy machine is slow to start pytest
     )
 
 

@@ -66,7 +66,10 @@ def test_a_class_without_open_manager_is_told_what_to_write(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("missing", ["pytest", "pytest_asyncio"])
 def test_without_pytest_the_extra_is_named(tmp_path: Path, missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import minagent.testing"
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from minagent.testing import SessionManagerContract"
+    )
 
     done = run("-c", code, cwd=tmp_path)
 

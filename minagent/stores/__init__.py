@@ -7,11 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from minagent.stores.blob import BlobSessionManager
     from minagent.stores.sqlite import SQLiteSessionManager
+    from minagent.stores.storage import (
+        FolderStorage,
+        KeyTakenError,
+        MemoryStorage,
+        Storage,
+    )
 
-__all__ = ["SQLiteSessionManager"]
+__all__ = [
+    "BlobSessionManager",
+    "FolderStorage",
+    "KeyTakenError",
+    "MemoryStorage",
+    "SQLiteSessionManager",
+    "Storage",
+]
 
-_HOMES = {"SQLiteSessionManager": "minagent.stores.sqlite"}
+_HOMES = {
+    "BlobSessionManager": "minagent.stores.blob",
+    "FolderStorage": "minagent.stores.storage",
+    "KeyTakenError": "minagent.stores.storage",
+    "MemoryStorage": "minagent.stores.storage",
+    "SQLiteSessionManager": "minagent.stores.sqlite",
+    "Storage": "minagent.stores.storage",
+}
 
 
 def __getattr__(name: str) -> object:

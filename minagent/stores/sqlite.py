@@ -5,8 +5,8 @@ One row a session, one row an event. A save is one statement: an INSERT into the
 makes it atomic; nothing here begins or commits. A get is one statement, too, and reads
 only the events that this manager has not seen before.
 
-Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. At the end stand
-the cache of events, and the opening of a file.
+Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. At the end stands
+the opening of a file.
 
 This file knows nothing of runs. Other programs may read the file: `data` holds an
 event as `Event.to_json` writes it, `seq` counts from 0 without gaps, and `user_version`
@@ -20,13 +20,12 @@ import secrets
 import sqlite3
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from threading import Lock, Thread, main_thread
+from threading import Thread, main_thread
 from typing import Any, Literal, Self, TypeAlias
 
 import aiosqlite
@@ -42,7 +41,6 @@ from minagent.errors import (
     StoreUnavailableError,
 )
 from minagent.events import Event, load_json
-from minagent.log import EventLog
 from minagent.session import (
     Session,
     SessionInfo,
@@ -53,6 +51,7 @@ from minagent.session import (
     reading,
     state_of,
 )
+from minagent.stores.cache import NOTHING_SEEN, EventCache, Seen
 
 SCHEMA: tuple[tuple[str, ...], ...] = (
     (
@@ -206,7 +205,7 @@ class SQLiteSessionManager(SessionStore):
         if durability not in ("full", "normal"):
             raise ValueError(f"durability is {durability!r}, not 'full' or 'normal'")
         self._file = _File(Path(path).absolute(), durability, busy_timeout_seconds)
-        self._cache = _EventCache(cached_events)
+        self._cache = EventCache(cached_events)
         self._connection: aiosqlite.Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -219,15 +218,15 @@ class SQLiteSessionManager(SessionStore):
             await finished(self._rows(CREATE, row, session_id))
         except sqlite3.IntegrityError:
             raise SessionExistsError(session_id) from None
-        self._cache.put(session_id, _Seen(epoch, 0, session.events))
+        self._cache.put(session_id, Seen(epoch, 0, session.events))
         return session
 
     async def get(self, session_id: str) -> Session | None:
         check_session_id(session_id)
         seen = self._cache.get(session_id)
         rows = await self._read(session_id, seen)
-        if rows and not seen.leads_to(rows):
-            seen = _NOTHING_SEEN
+        if rows and not _leads_to(seen, rows):
+            seen = NOTHING_SEEN
             rows = await self._read(session_id, seen)
         if not rows:
             return None
@@ -248,10 +247,10 @@ class SQLiteSessionManager(SessionStore):
                 version=version,
                 created_at=datetime.fromisoformat(created_at),
             )
-        self._cache.put(session_id, _Seen(epoch, version, log))
+        self._cache.put(session_id, Seen(epoch, version, log))
         return session
 
-    async def _read(self, session_id: str, seen: "_Seen") -> Rows:
+    async def _read(self, session_id: str, seen: Seen) -> Rows:
         """Return the session's row, the last event seen, and those behind it."""
         start = max(len(seen.events) - 1, 0)
         asked = {"session_id": session_id, "epoch": seen.epoch, "start": start}
@@ -434,82 +433,16 @@ async def _to_its_end(
         raise
 
 
-# --- The cache ----------------------------------------------------------------
+def _leads_to(seen: Seen, rows: Rows) -> bool:
+    """Whether the rows that were read go on from the events that were seen.
 
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    epoch: str
-    version: int
-    events: EventLog
-
-    def leads_to(self, rows: Rows) -> bool:
-        """Whether the rows that were read go on from these events.
-
-        They do not if an event was changed since, or if somebody restored an older copy
-        of the file; others may have gone on from that, so the last event is looked at.
-        """
-        if not self.events:
-            return True
-        found = rows[1][1] if len(rows) > 1 else ""
-        return rows[0][3] == self.epoch and self.events[-1].event_id in found
-
-
-_NOTHING_SEEN = _Seen("", -1, EventLog())
-
-
-class _EventCache:
-    """The events that were read before, least recently used first out.
-
-    Events are immutable, so every copy of a session shares them. Whether an entry still
-    holds is judged by whoever reads, by the epoch that the file tells.
+    They do not if an event was changed since, or if somebody restored an older copy of
+    the file; others may have gone on from that, so the last event is looked at.
     """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._size = 0
-        self._entries: OrderedDict[str, _Seen] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, session_id: str) -> _Seen:
-        with self._lock:
-            if session_id in self._entries:
-                self._entries.move_to_end(session_id)
-            return self._entries.get(session_id, _NOTHING_SEEN)
-
-    def put(self, session_id: str, seen: _Seen) -> None:
-        with self._lock:
-            present = self._entries.get(session_id, _NOTHING_SEEN)
-            if present.epoch == seen.epoch and present.version > seen.version:
-                return  # somebody who asked later was answered first
-            self._put(session_id, seen)
-
-    def grow(self, session: Session, added: int) -> None:
-        """Take over what a save has just stored, if its base is what is kept here."""
-        with self._lock:
-            present = self._entries.get(session.session_id, _NOTHING_SEEN)
-            base = len(session.events) - len(session.unsaved) - added
-            if (present.version, len(present.events)) == (session.version - 1, base):
-                log = session.events
-                if session.unsaved:
-                    log = present.events.extended(log[base : base + added])
-                grown = _Seen(present.epoch, session.version, log)
-                self._put(session.session_id, grown)
-
-    def forget(self, session_id: str) -> None:
-        with self._lock:
-            self._drop(session_id)
-
-    def _put(self, session_id: str, seen: _Seen) -> None:
-        self._drop(session_id)
-        self._entries[session_id] = seen
-        self._size += len(seen.events) + 1
-        while self._size > self._capacity:
-            self._drop(next(iter(self._entries)))
-
-    def _drop(self, session_id: str) -> None:
-        if entry := self._entries.pop(session_id, None):
-            self._size -= len(entry.events) + 1
+    if not seen.events:
+        return True
+    found = rows[1][1] if len(rows) > 1 else ""
+    return rows[0][3] == seen.epoch and seen.events[-1].event_id in found
 
 
 # --- Opening ------------------------------------------------------------------

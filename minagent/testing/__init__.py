@@ -1,21 +1,57 @@
-"""Checks for what you write yourself: subclass `SessionManagerContract`.
+"""Checks and doubles for tests of your own.
 
-`contracts` is the promises of `SessionManager` as tests that you inherit. Nothing in
-minagent imports this package, since it needs pytest.
+`SessionManagerContract` is the promises of `SessionManager` as tests that you inherit,
+and `StorageContract` those of `Storage`; they need pytest. `FakeAnthropic` is a double
+of the Messages API; it needs nothing. What you name is imported then, not before.
+Nothing in minagent imports this package.
 """
 
-try:
-    import pytest
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-    # Only then does pytest show, for an assert in that file, what was compared.
-    pytest.register_assert_rewrite("minagent.testing.contracts")
+if TYPE_CHECKING:
     from minagent.testing.contracts import SessionManagerContract
-except ModuleNotFoundError as error:
-    if error.name not in {"pytest", "pytest_asyncio"}:
-        raise
-    raise ModuleNotFoundError(
-        f"minagent.testing needs {error.name}: pip install 'minagent[book]'",
-        name=error.name,
-    ) from error
+    from minagent.testing.fake_anthropic import (
+        ApiError,
+        Cut,
+        Edited,
+        FakeAnthropic,
+        Slow,
+    )
+    from minagent.testing.storage_contract import StorageContract
 
-__all__ = ["SessionManagerContract"]
+__all__ = [
+    "ApiError",
+    "Cut",
+    "Edited",
+    "FakeAnthropic",
+    "SessionManagerContract",
+    "Slow",
+    "StorageContract",
+]
+
+_CONTRACTS = {
+    "SessionManagerContract": "minagent.testing.contracts",
+    "StorageContract": "minagent.testing.storage_contract",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _CONTRACTS:
+        return getattr(import_module("minagent.testing.fake_anthropic"), name)
+    home = _CONTRACTS[name]
+    try:
+        if home not in sys.modules:
+            # Only then does pytest show, for an assert in that file, what was compared.
+            import_module("pytest").register_assert_rewrite(home)
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"pytest", "pytest_asyncio"}:
+            raise
+        raise ModuleNotFoundError(
+            f"minagent.testing needs {error.name}: pip install 'minagent[book]'",
+            name=error.name,
+        ) from error

@@ -1,7 +1,8 @@
 """A program that takes turns on a session until it is killed.
 
-Each line of its input names a file, a session and a time in seconds. For each it makes
-a process that takes turns with tools for ever, and kills it when the time has passed.
+Each line of its input names a file `….db` or a folder, a session and a time in
+seconds. For each it makes a process that takes turns with tools for ever, and kills it
+when the time has passed.
 The output says what that process knows to be true:
 
     start call_1  a tool has been entered
@@ -26,12 +27,13 @@ from minagent import (
     ModelRequest,
     NothingToContinueError,
     Reasoning,
+    SessionStore,
     ToolCall,
     ToolResult,
     tool,
 )
 from minagent.models import ScriptedModel
-from minagent.stores import SQLiteSessionManager
+from minagent.stores import BlobSessionManager, FolderStorage, SQLiteSessionManager
 
 
 def tell(kind: str, what: object) -> None:
@@ -88,8 +90,15 @@ def told(context: ExecutionContext, event: Event) -> None:
     tell("event", event.event_id)
 
 
+def opened(path: str) -> SessionStore:
+    """Return the store of a file `….db`, or else of a folder."""
+    if path.endswith(".db"):
+        return SQLiteSessionManager(path, durability="normal")
+    return BlobSessionManager(FolderStorage(path, durability="normal"))
+
+
 async def take_turns(path: str, session_id: str) -> None:
-    async with SQLiteSessionManager(path, durability="normal") as sessions:
+    async with opened(path) as sessions:
         agent = Agent(
             ScriptedModel(itertools.repeat(reply)),
             tools=[at_once, in_a_while, in_a_thread],

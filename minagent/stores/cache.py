@@ -1,0 +1,89 @@
+"""The events that a store has read before, so that it reads only what is new.
+
+Events are immutable, so every copy of a session shares them. Whether an entry still
+holds is judged by the store that reads, by the epoch that it finds and the last event.
+
+This file knows nothing of where the sessions are kept.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+from minagent.log import EventLog
+from minagent.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a store has seen of a session.
+
+    Attributes:
+        epoch: A token for the events as they stood; with another one nothing holds.
+        version: The version of the session then.
+        events: Its events then.
+    """
+
+    epoch: str
+    version: int
+    events: EventLog
+
+
+NOTHING_SEEN = Seen("", -1, EventLog())
+
+
+class EventCache:
+    """What was seen of each session, least recently used first out.
+
+    Args:
+        capacity: How many events to keep, over all sessions.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._size = 0
+        self._entries: OrderedDict[str, Seen] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, session_id: str) -> Seen:
+        """Return what was seen of a session, or `NOTHING_SEEN`."""
+        with self._lock:
+            if session_id in self._entries:
+                self._entries.move_to_end(session_id)
+            return self._entries.get(session_id, NOTHING_SEEN)
+
+    def put(self, session_id: str, seen: Seen) -> None:
+        """Keep what was read."""
+        with self._lock:
+            present = self._entries.get(session_id, NOTHING_SEEN)
+            if present.epoch == seen.epoch and present.version > seen.version:
+                return  # somebody who asked later was answered first
+            self._put(session_id, seen)
+
+    def grow(self, session: Session, added: int) -> None:
+        """Take over what a save has just stored, if its base is what is kept here."""
+        with self._lock:
+            present = self._entries.get(session.session_id, NOTHING_SEEN)
+            base = len(session.events) - len(session.unsaved) - added
+            if (present.version, len(present.events)) == (session.version - 1, base):
+                log = session.events
+                if session.unsaved:
+                    log = present.events.extended(log[base : base + added])
+                grown = Seen(present.epoch, session.version, log)
+                self._put(session.session_id, grown)
+
+    def forget(self, session_id: str) -> None:
+        """Drop what was seen of a session."""
+        with self._lock:
+            self._drop(session_id)
+
+    def _put(self, session_id: str, seen: Seen) -> None:
+        self._drop(session_id)
+        self._entries[session_id] = seen
+        self._size += len(seen.events) + 1
+        while self._size > self._capacity:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, session_id: str) -> None:
+        if entry := self._entries.pop(session_id, None):
+            self._size -= len(entry.events) + 1
