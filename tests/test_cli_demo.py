@@ -219,7 +219,7 @@ def test_a_recall_that_did_not_happen_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, sys\n"
         "if 'recall' in sys.orig_argv:\n"
-        "    for file in pathlib.Path(sys.orig_argv[-1]).glob('sessions.db*'):\n"
+        "    for file in pathlib.Path(sys.orig_argv[-2]).glob('sessions.db*'):\n"
         "        file.unlink()\n"
     )
     path = os.pathsep.join([str(tmp_path), str(PACKAGE)])

@@ -1,5 +1,7 @@
 """The group of commands. A command is added here and written in its own file."""
 
+from typing import Annotated
+
 import typer
 
 from minagent.cli import demo as _demo
@@ -18,13 +20,17 @@ def group() -> None:
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    model: Annotated[
+        str, typer.Option(help="offline, local, or a model at the Anthropic API.")
+    ] = "offline",
+) -> None:
     """See two runs recall a name, and a tool wait for you. Offline, in seconds.
 
     It tells a name to an agent, starts a second process, and asks for the name there.
     Then a tool that would delete a file stops and asks you. All of it happens in a
     temporary folder, which is removed at the end.
 
-    Example: minagent demo
+    Example: minagent demo --model claude-opus-5-5
     """
-    raise typer.Exit(_demo.run())
+    raise typer.Exit(_demo.run(model))

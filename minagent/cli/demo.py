@@ -1,9 +1,9 @@
 """`minagent demo`: two runs that are one conversation, and a tool that asks first.
 
 Two processes tell the story. The first is the command. It starts the second one for
-each act, as `python -m minagent.cli.demo recall FOLDER` and `... decide FOLDER`. They
-share the folder, with one SQLite file in it, and nothing else. Nothing is staged: what
-is shown is what the agent returned.
+each act, as `python -m minagent.cli.demo recall FOLDER MODEL` and `... decide ...`.
+They share the folder, with one SQLite file in it, and nothing else. Nothing is staged:
+what is shown is what the agent returned.
 
 Read the acts from `run` on; `_Stage`, behind them, has the agent and the printing.
 """
@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -28,10 +29,13 @@ from minagent import (
     Agent,
     AgentResult,
     AlreadyDecidedError,
+    MinagentError,
+    Model,
     PendingToolCall,
     Session,
     Tool,
     ToolConfirmation,
+    models,
     pending_tool_calls,
     tool,
 )
@@ -42,23 +46,51 @@ from minagent.stores import SQLiteSessionManager
 FILE = "old.txt"
 MIN_COLUMNS, MAX_COLUMNS = 40, 80
 
+OFFLINE, LOCAL = "offline", "local"
+INSTRUCTIONS = "You are a helpful assistant. Keep every answer to one short sentence."
+
 _QUESTION = "approve or deny? [approve] "
 _ANSWERS = {"": True, "approve": True, "a": True, "yes": True, "y": True}
 _ANSWERS |= {"deny": False, "d": False, "no": False, "n": False}
 
 
-def run() -> int:
-    """Tell the story, and return the exit code: 0 if all went as it should."""
+def run(model: str = OFFLINE) -> int:
+    """Tell the story, and return the exit code: 0 if all went as it should.
+
+    Args:
+        model: `offline`, `local`, or the name of a model at the Anthropic API.
+    """
     with tempfile.TemporaryDirectory(prefix="minagent-demo-") as folder:
-        stage = _Stage(Path(folder))
+        stage = _Stage(Path(folder), model)
         before = signal.signal(signal.SIGINT, lambda *_: stage.stop())
-        stage.say("No key, no network. Sessions are kept in one SQLite file:")
+        network = {OFFLINE: "No key, no network.", LOCAL: "No key, no network."}
+        begin = network.get(model, f"The model is {model}, at the Anthropic API.")
+        stage.say(f"{begin} Sessions are kept in one SQLite file:")
         stage.line(str(stage.database))
-        exit_code = _recall(stage) or _approval(stage)
+        exit_code = _told(stage, _recall) or _told(stage, _approval)
         signal.signal(signal.SIGINT, before)
     if exit_code == 0:
         stage.say("The file is removed again. The agent's loop is minagent/agent.py.")
     return exit_code
+
+
+def _told(stage: "_Stage", act: Callable[["_Stage"], int]) -> int:
+    """Tell an act; if the model cannot be had, say so in its own words."""
+    try:
+        return act(stage)
+    except _model_errors(stage.model) as error:
+        stage.say(f"{stage.model} could not be asked:")
+        for text in (str(error), *getattr(error, "__notes__", ())):
+            for line in text.splitlines():
+                stage.line(line.strip())
+        return 1
+
+
+def _model_errors(model: str) -> tuple[type[Exception], ...]:
+    """Return what may be raised where a model is not to be had."""
+    if model == OFFLINE:
+        return (MinagentError,)
+    return (MinagentError, ImportError, import_module("anthropic").AnthropicError)
 
 
 def _recall(stage: "_Stage") -> int:
@@ -68,17 +100,19 @@ def _recall(stage: "_Stage") -> int:
         "said and done, kept under an id and stored step by step."
     )
     stage.process("first process")
-    stage.ask("Hello, my name is Ada.", "ada")
+    stage.ask(f"Hello, my name is {stage.name}.", stage.name.lower())
     stage.say("The program starts again. All that it has now is the file.")
     return stage.start_second_process("recall")
 
 
 def _recall_in_second_process(stage: "_Stage") -> int:
     stage.process("second process")
-    recalled = stage.ask("What is my name?", "ada").output or ""
+    name, known = stage.name, stage.name.lower()
+    recalled = stage.ask("What is my name?", known).output or ""
     control = stage.ask("What is my name?", "bob").output or ""
-    if "Ada" not in recalled or "Ada" in control:
-        stage.say('The recall did not happen: "ada" should know the name, "bob" not.')
+    if name not in recalled or name in control:
+        expected = f'"{known}" should know the name, "bob" not'
+        stage.say(f"The recall did not happen: {expected}.")
         return 1
     stage.say("Runs with one session id are one conversation; another id is another.")
     return 0
@@ -91,6 +125,8 @@ def _approval(stage: "_Stage") -> int:
         "it is not run: the question is stored in the session, and the run ends. No "
         "process has to wait until a person has time."
     )
+    if stage.model == LOCAL:
+        stage.say("The local model cannot call tools; the offline one plays this act.")
     stage.file.touch()
     stage.process("first process")
     stage.ask(f"Please run delete_file path={FILE}", "files")
@@ -146,10 +182,14 @@ class _Stage:
 
     Args:
         folder: Where the processes meet.
+        model: Which model is asked.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: str) -> None:
         self.folder = folder
+        self.model = model
+        # The local model is so small that it keeps some names better than others.
+        self.name = "Maria" if model == LOCAL else "Ada"
         self.database = folder / "sessions.db"
         self.file = folder / FILE
         self._second: subprocess.Popen[bytes] | None = None
@@ -218,11 +258,22 @@ class _Stage:
     ) -> AgentResult:
         async with SQLiteSessionManager(self.database) as sessions:
             agent = Agent(
-                OfflineModel(), tools=[self._delete_file()], session_manager=sessions
+                self._made_model(session_id),
+                instructions=INSTRUCTIONS,
+                tools=[self._delete_file()],
+                session_manager=sessions,
             )
             return await agent.run(
                 question, session_id=session_id, tool_confirmations=decisions
             )
+
+    def _made_model(self, session_id: str) -> Model:
+        if self.model == OFFLINE or (self.model == LOCAL and session_id == "files"):
+            return OfflineModel()
+        # Named only now: each brings a driver that takes its time.
+        if self.model == LOCAL:
+            return models.LocalModel()
+        return models.AnthropicModel(self.model, max_tokens=1024)
 
     def _delete_file(self) -> Tool[[str], str]:
         @tool(requires_confirmation=True, confirmation_message="Delete {path}?")
@@ -245,7 +296,7 @@ class _Stage:
         """Tell an act in another process, and return its exit code."""
         # It imports what this process imports, whatever lies in the current folder.
         path = os.pathsep.join(each or os.curdir for each in sys.path)
-        module = ["-P", "-m", "minagent.cli.demo", act, str(self.folder)]
+        module = ["-P", "-m", "minagent.cli.demo", act, str(self.folder), self.model]
         with _deaf_to_ctrl_c():  # which the second process remains
             self._second = subprocess.Popen(
                 [sys.executable, *module], env={**os.environ, "PYTHONPATH": path}
@@ -331,6 +382,6 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    _, act, folder = sys.argv
+    _, act, folder, model = sys.argv
     acts = {"recall": _recall_in_second_process, "decide": _decide_in_second_process}
-    sys.exit(acts[act](_Stage(Path(folder))))
+    sys.exit(_told(_Stage(Path(folder), model), acts[act]))

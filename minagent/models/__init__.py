@@ -7,12 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from minagent.models.anthropic import AnthropicModel
+    from minagent.models.local import LocalModel
     from minagent.models.offline import OfflineModel
     from minagent.models.scripted import ScriptedModel
 
-__all__ = ["OfflineModel", "ScriptedModel"]
+__all__ = ["AnthropicModel", "LocalModel", "OfflineModel", "ScriptedModel"]
 
 _HOMES = {
+    "AnthropicModel": "minagent.models.anthropic",
+    "LocalModel": "minagent.models.local",
     "OfflineModel": "minagent.models.offline",
     "ScriptedModel": "minagent.models.scripted",
 }

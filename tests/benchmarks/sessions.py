@@ -37,6 +37,7 @@ from minagent import (
     Agent,
     ContentItem,
     Event,
+    EventLog,
     Message,
     Model,
     ModelRequest,
@@ -45,9 +46,11 @@ from minagent import (
     SessionManager,
     ToolCall,
     ToolResult,
+    ToolSpec,
     Usage,
 )
 from minagent.model import Emit
+from minagent.models import AnthropicModel
 from minagent.stores import SQLiteSessionManager
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -356,6 +359,33 @@ async def loading(folder: Path, plan: Plan) -> Figure:
     return Figure("loading 10,000 / json.loads", ours, floor, 3)
 
 
+async def requesting(plan: Plan) -> Figure:
+    """Claude's next request in a long conversation, from log to body."""
+    model = AnthropicModel("claude", max_tokens=1024, base_url="http://localhost")
+    log = EventLog(plain_turns(5_000) + tool_turns(5_000))
+    question, answer = plain_turns(2)
+    tool = ToolSpec("read_file", "Read a file.", {"type": "object", "properties": {}})
+    body = model.arguments(ModelRequest("Be brief.", log, (tool,)))
+    await model.aclose()
+
+    async def request() -> float:
+        nonlocal log, body
+        log = log.extended([question])
+        start = perf_counter()
+        body = model.arguments(ModelRequest("Be brief.", log, (tool,)))
+        spent = perf_counter() - start
+        log = log.extended([answer])
+        return spent
+
+    async def dumps() -> None:
+        json.dumps(body)
+
+    ours, floor = await medians(plan.loads, 1, request, timed(dumps))
+    if len(body["messages"]) < 10_000:
+        raise RuntimeError("the request is not whole")
+    return Figure("a request at 10,000 / json.dumps", ours, floor, 2)
+
+
 IMPORT = "import minagent"
 IMPORT_FLOOR = """
 from pydantic import BaseModel
@@ -422,6 +452,7 @@ async def measured(durabilities: Sequence[Durability], plan: Plan) -> list[Figur
         for durability in durabilities:
             figures += await saves_and_turns(Path(folder), durability, plan)
         figures.append(await loading(Path(folder), plan))
+    figures.append(await requesting(plan))
     figures.append(await importing(plan))
     return figures
 
