@@ -577,10 +577,11 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("reply", [*O05.values(), *O06.values(), *OTHERS.values()])
+@pytest.mark.parametrize("named", [*O05, *O06, *OTHERS])
 async def test_o05_o06_a_reply_goes_back_as_it_came_after_a_restart(
-    reply: list[Block], stream: bool, looking: Tool[..., Any], tmp_path: Path
+    named: str, stream: bool, looking: Tool[..., Any], tmp_path: Path
 ) -> None:
+    reply = (O05 | O06 | OTHERS)[named]
     path = tmp_path / "s.db"
     async with claude([reply, "One.", "Two."], stream=stream) as (api, model):
         async with cold(path) as sessions:
@@ -596,7 +597,7 @@ async def test_o05_o06_a_reply_goes_back_as_it_came_after_a_restart(
     assert same(said(api), reply)
     assert result.output == "Two."
     assert "Let me look." not in result.output
-    assert "reply" not in repr(log[1:2])  # printing works, whatever is in it
+    assert all(repr(item) for event in log for item in event.content)  # it prints
     api.assert_done()
 
 
@@ -657,7 +658,7 @@ any_replies = st.builds(
 
 
 @settings(
-    max_examples=60,
+    max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(reply=any_replies)
@@ -1066,15 +1067,14 @@ async def test_after_thinking_that_was_interrupted_stale_thinking_is_dropped() -
 
 
 async def test_with_thinking_disabled_none_is_sent() -> None:
-    async with claude([thinks(HIDDEN, "One."), "Two.", "Three."]) as (api, model):
+    async with claude([thinks(HIDDEN, "One."), "Two."]) as (api, model):
         sessions = InMemorySessionManager()
         await Agent(model, session_manager=sessions).run("1?", session_id="s")
         off = AnthropicModel(
             MODEL, max_tokens=1024, base_url=api.url, thinking={"type": "disabled"}
         )
         async with off:
-            agent = Agent(off, instructions="New.", session_manager=sessions)
-            await agent.run("2?", session_id="s")
+            await Agent(off, session_manager=sessions).run("2?", session_id="s")
 
     assert api.requests[-1]["thinking"] == {"type": "disabled"}
     assert said(api) == [{"type": "text", "text": "One."}]

@@ -28,6 +28,8 @@ they wait for each other by spinning. Hence one."""
 class LocalModel(AnthropicModel):
     """SmolLM2 on loopback. It answers the same again to the same request.
 
+    A conversation of more than about 2,000 tokens is refused; show it a window.
+
     Args:
         max_tokens: How long a reply may be.
         threads: How many threads compute it.
