@@ -511,8 +511,8 @@ def reading(session_id: str) -> Iterator[None]:
 async def finished(work: Awaitable[T]) -> T:
     """Do the work to its end, even if the caller is cancelled meanwhile.
 
-    A write that has begun must not be left in doubt: the caller is told of the cancel
-    only after the outcome is known. An error of the work counts for more.
+    A write that has begun must not be left in doubt: the cancel goes on only after the
+    outcome is known. It goes on in any case; an error of the work is its cause then.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -521,8 +521,8 @@ async def finished(work: Awaitable[T]) -> T:
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None and task.exception() is None:
-        raise cancelled
+    if cancelled is not None:
+        raise cancelled from task.exception()
     return task.result()
 
 

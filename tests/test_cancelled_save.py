@@ -16,6 +16,7 @@ import pytest
 
 from minagent import Event, Message, Session
 from minagent.errors import SessionConflictError
+from minagent.session import finished
 from minagent.stores import SQLiteSessionManager
 
 Moment = Literal["as it begins to wait", "just before it goes on"]
@@ -392,3 +393,22 @@ async def test_a_block_whose_entering_was_cancelled_can_be_entered(
                 await sessions.create("ada")
 
                 assert await sessions.get("ada") is not None
+
+
+async def test_a_cancel_goes_on_though_the_work_that_it_waited_for_fails() -> None:
+    """Or whoever answers a conflict by trying again would never be stopped."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def conflict() -> None:
+        begun.set()
+        await go_on.wait()
+        raise SessionConflictError("ada")
+
+    task = asyncio.create_task(finished(conflict()))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
