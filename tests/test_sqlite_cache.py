@@ -411,3 +411,21 @@ async def test_nor_does_it_when_older_copies_of_the_file_are_put_back(
     steps = (*OFTEN, "create", "back up", "restore")
 
     await compare(tmp_path, seed, steps, held=())
+
+
+async def saved_and_read_cold(path: Path) -> str:
+    async with SQLiteSessionManager(path, cached_events=0) as sessions:
+        session = await sessions.create("ada")
+        said = Event(author="user", content=(Message(role="user", content="Hi."),))
+        session.append(said)
+        await sessions.save(session)
+    assert await SQLiteSessionManager(path, cached_events=0).get("ada") is not None
+    return said.event_id
+
+
+async def test_what_is_not_cached_is_not_held(path: Path) -> None:
+    event_id = await saved_and_read_cold(path)
+
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Event)]
+    assert [each for each in held if each.event_id == event_id] == []

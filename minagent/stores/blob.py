@@ -59,7 +59,7 @@ from minagent.session import (
     reading,
     state_of,
 )
-from minagent.stores.cache import NOTHING_SEEN, EventCache, Seen
+from minagent.stores.cache import EventCache, Seen, nothing_seen
 from minagent.stores.storage import KeyTakenError, Storage
 
 FORMAT = 1
@@ -154,10 +154,10 @@ class BlobSessionManager(SessionStore):
             return None
         seen = self._cache.get(session_id)
         if seen.epoch != head.incarnation:
-            seen = NOTHING_SEEN
+            seen = nothing_seen()
         read = await self._read_on(head, seen)
         if read is None:
-            seen, read = NOTHING_SEEN, await self._read_all(head)
+            seen, read = nothing_seen(), await self._read_all(head)
         with reading(session_id):
             log = seen.events.extended(map(Event.from_plain, read.events))
             last = read.last

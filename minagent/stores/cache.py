@@ -29,7 +29,13 @@ class Seen:
     events: EventLog
 
 
-NOTHING_SEEN = Seen("", -1, EventLog())
+def nothing_seen() -> Seen:
+    """Return what was seen of a session that was never read.
+
+    A fresh log each time: logs share their storage with those that grow from them, and
+    one for all would hold on to the first session that was ever read.
+    """
+    return Seen("", -1, EventLog())
 
 
 class EventCache:
@@ -46,16 +52,16 @@ class EventCache:
         self._lock = Lock()
 
     def get(self, session_id: str) -> Seen:
-        """Return what was seen of a session, or `NOTHING_SEEN`."""
+        """Return what was seen of a session, or `nothing_seen()`."""
         with self._lock:
             if session_id in self._entries:
                 self._entries.move_to_end(session_id)
-            return self._entries.get(session_id, NOTHING_SEEN)
+            return self._entries.get(session_id) or nothing_seen()
 
     def put(self, session_id: str, seen: Seen) -> None:
         """Keep what was read."""
         with self._lock:
-            present = self._entries.get(session_id, NOTHING_SEEN)
+            present = self._entries.get(session_id) or nothing_seen()
             if present.epoch == seen.epoch and present.version > seen.version:
                 return  # somebody who asked later was answered first
             self._put(session_id, seen)
@@ -63,7 +69,7 @@ class EventCache:
     def grow(self, session: Session, added: int) -> None:
         """Take over what a save has just stored, if its base is what is kept here."""
         with self._lock:
-            present = self._entries.get(session.session_id, NOTHING_SEEN)
+            present = self._entries.get(session.session_id) or nothing_seen()
             base = len(session.events) - len(session.unsaved) - added
             if (present.version, len(present.events)) == (session.version - 1, base):
                 log = session.events

@@ -51,7 +51,7 @@ from minagent.session import (
     reading,
     state_of,
 )
-from minagent.stores.cache import NOTHING_SEEN, EventCache, Seen
+from minagent.stores.cache import EventCache, Seen, nothing_seen
 
 SCHEMA: tuple[tuple[str, ...], ...] = (
     (
@@ -226,7 +226,7 @@ class SQLiteSessionManager(SessionStore):
         seen = self._cache.get(session_id)
         rows = await self._read(session_id, seen)
         if rows and not _leads_to(seen, rows):
-            seen = NOTHING_SEEN
+            seen = nothing_seen()
             rows = await self._read(session_id, seen)
         if not rows:
             return None
