@@ -135,7 +135,9 @@ def freeze(value: object, path: str = "value", *, _depth: int = 0) -> Any:
     if kind in (dict, list, FrozenDict, FrozenList):
         return _freeze_inside(cast(Any, value), path, _depth)
     detail = f" ({value})" if kind is float else ""
-    raise NotSerializableError(path, f"is a {kind.__name__}{detail} JSON cannot keep")
+    raise NotSerializableError(
+        path, f"is a {kind.__name__}{detail}, which JSON cannot keep"
+    )
 
 
 def _freeze_inside(value: dict[Any, Any] | list[Any], path: str, depth: int) -> Any:
