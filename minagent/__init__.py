@@ -12,6 +12,7 @@ from minagent.errors import (
     ApprovalError,
     ApprovalExpiredError,
     CorruptSessionError,
+    ErasurePendingError,
     FingerprintError,
     InvalidArgumentsError,
     InvalidSessionIdError,
@@ -20,6 +21,7 @@ from minagent.errors import (
     NewerDataError,
     NothingToContinueError,
     NotSerializableError,
+    OpenCallError,
     RunError,
     SessionBusyError,
     SessionConflictError,
@@ -30,6 +32,7 @@ from minagent.errors import (
     StoreClosedError,
     StoreUnavailableError,
     UnknownCallError,
+    UnknownEventError,
 )
 from minagent.events import (
     ContentItem,
@@ -56,13 +59,11 @@ from minagent.model import (
 )
 from minagent.session import (
     BaseSessionManager,
-    InMemorySessionManager,
     Session,
-    SessionInfo,
     SessionManager,
-    SessionStore,
     check_session_id,
 )
+from minagent.store import InMemorySessionManager, SessionInfo, SessionStore
 from minagent.stream import AgentResult, AgentStream
 from minagent.tools import Tool, tool
 from minagent.transcript import Turn
@@ -77,6 +78,7 @@ __all__ = [
     "BaseSessionManager",
     "ContentItem",
     "CorruptSessionError",
+    "ErasurePendingError",
     "Event",
     "EventLog",
     "ExecutionContext",
@@ -96,6 +98,7 @@ __all__ = [
     "Note",
     "NothingToContinueError",
     "Opaque",
+    "OpenCallError",
     "Paused",
     "PendingToolCall",
     "Progress",
@@ -124,6 +127,7 @@ __all__ = [
     "ToolSpec",
     "Turn",
     "UnknownCallError",
+    "UnknownEventError",
     "Usage",
     "check_session_id",
     "pending_tool_calls",

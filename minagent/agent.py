@@ -29,6 +29,7 @@ from minagent.events import (
 )
 from minagent.ledger import open_calls, record_of
 from minagent.log import EventLog
+from minagent.marks import current
 from minagent.model import Delta, Model, ModelRequest, ModelResponse
 from minagent.opening import (
     INVALID_OUTPUT,
@@ -38,7 +39,8 @@ from minagent.opening import (
     awaits_model,
     plan,
 )
-from minagent.session import InMemorySessionManager, SessionManager, finished, running
+from minagent.session import SessionManager, finished, running
+from minagent.store import InMemorySessionManager
 from minagent.stream import AgentResult, AgentStream
 from minagent.tools import Tool, toolbox
 
@@ -184,7 +186,7 @@ class Agent:
         """Return the next reply: a callback's, or the model's."""
         context.step += 1
         specs = tuple(each.spec for each in self._tools.values())
-        log = context.session.events
+        log = current(context.session.events)
         request = ModelRequest(self.instructions, log, specs, self._schema)
         for callback in self.before_llm_callbacks:
             known = len(context.session.events)
@@ -307,7 +309,7 @@ class Agent:
                 on_event=self.on_event,
             )
             begin = plan(context, self._tools, start.decisions, start.words)
-            if begin.is_idle and not awaits_model(session.events):
+            if begin.is_idle and not awaits_model(current(session.events)):
                 raise errors.NothingToContinueError(context.session_id)
             try:
                 change = changed(gone=begin.gone) if begin.gone else None

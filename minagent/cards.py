@@ -12,8 +12,9 @@ draw a session. The cards, in the order to read them:
 
 A tool card stands where the call was made. What the log tells about the call later is
 folded into that card, so while a log grows, cards are added at the end and tool cards
-change where they stand: a page finds them again by `key`. The cards are made of nothing
-but what is stored, so a session looks the same live and after a reload.
+change where they stand: a page finds them again by `key`. After a rewind, the cards of
+what does not count any more are gone. The cards are made of nothing but what is stored,
+so a session looks the same live and after a reload.
 
 `render_text`, at the end, draws cards for a terminal.
 
@@ -42,6 +43,8 @@ from minagent.events import (
     ToolConfirmation,
     ToolResult,
 )
+from minagent.log import EventLog
+from minagent.marks import current
 
 __all__ = [
     "Card",
@@ -217,7 +220,7 @@ def cards(
             that is not in `events` gets a card at the end, so that it can be decided.
     """
     table = _Table()
-    for event in events:
+    for event in current(EventLog(events)):
         table.add(event)
     return table.finished(pending)
 

@@ -7,6 +7,7 @@ The tree, so that you can catch as much or as little as you can act on:
     ├── NewerDataError              stored by a later version of minagent
     ├── StoreUnavailableError       locked, full, unreadable: the store could not
     ├── StoreClosedError            used after `aclose`
+    ├── ErasurePendingError         deleted, but still in the files
     ├── SessionError                about one session (`error.session_id`)
     │   ├── InvalidSessionIdError   an id that no store may accept
     │   ├── SessionExistsError      `create` with a taken id
@@ -14,6 +15,7 @@ The tree, so that you can catch as much or as little as you can act on:
     │   ├── SessionConflictError    somebody else saved first
     │   ├── SessionOwnerError       it belongs to another user
     │   ├── SessionBusyError        a run is at work on it
+    │   ├── UnknownEventError       it has no such event
     │   └── CorruptSessionError     stored data that cannot be read
     ├── RunError                    one run could not go on (`error.session_id`)
     │   ├── NothingToContinueError  no input, and nothing is open
@@ -23,7 +25,8 @@ The tree, so that you can catch as much or as little as you can act on:
         ├── AlreadyDecidedError     somebody decided, or the question was closed
         ├── ApprovalExpiredError    the deadline has passed
         ├── FingerprintError        the question was another one
-        └── InvalidArgumentsError   edited arguments that the tool does not take
+        ├── InvalidArgumentsError   edited arguments that the tool does not take
+        └── OpenCallError           it has no result yet
 
 Misuse that needs no name of its own (a blank input, two tools of one name) is a
 plain `ValueError` or `TypeError`. What a model's client raises passes through as
@@ -95,6 +98,21 @@ class StoreClosedError(MinagentError):
     template = "this {store} is closed; open a new one"
 
 
+class ErasurePendingError(MinagentError):
+    """What was deleted is gone, but its text is not out of the files yet.
+
+    Somebody reads what was there before. `erase`, or the next deletion, finishes it.
+
+    Attributes:
+        place: The file or address of the store.
+    """
+
+    template = (
+        "deleted, but a reader holds on to text in {place!r}; call erase() when it ends"
+    )
+    place: str
+
+
 class SessionError(MinagentError):
     """Something about one session.
 
@@ -152,6 +170,17 @@ class SessionBusyError(SessionError):
     """A run of the same manager is at work on this session."""
 
     template = "a run is at work on session {session_id!r}; wait until it ends"
+
+
+class UnknownEventError(SessionError):
+    """The session has no such event, or it does not count any more.
+
+    Attributes:
+        event_id: The event.
+    """
+
+    template = "session {session_id!r} has no event {event_id!r}; see session.events"
+    event_id: str
 
 
 class CorruptSessionError(SessionError):
@@ -227,3 +256,9 @@ class InvalidArgumentsError(ApprovalError):
     """The edited arguments are none that the tool takes; the call still waits."""
 
     template = "the edited arguments of call {tool_call_id!r} do not fit: {problem}"
+
+
+class OpenCallError(ApprovalError):
+    """The call has no result yet, so its event cannot be redacted."""
+
+    template = "call {tool_call_id!r} has no result yet; decide it, or run to go on"

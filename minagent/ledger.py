@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from minagent.events import Event, ToolCall, ToolConfirmation, ToolResult
 from minagent.log import EventLog
+from minagent.marks import current
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,16 @@ class Ledger:
                 if found and found.result is None:
                     self.records[item.tool_call_id] = replace(found, result=item)
 
-    def open(self) -> tuple[CallRecord, ...]:
-        """Return the calls of the last reply that have no result, in order."""
-        found = (self.records[call_id] for call_id in self.last_reply)
-        return tuple(record for record in found if record.result is None)
-
 
 def open_calls(events: Sequence[Event]) -> tuple[CallRecord, ...]:
-    """Return the calls of the last reply that have no result, in order."""
-    return EventLog(events).folded(Ledger, Ledger.open)
+    """Return the calls of the last reply that have no result, in order.
+
+    Which reply is the last, marks may say (see `marks.py`). What became of a call they
+    do not change.
+    """
+    last_reply = current(events).folded(Ledger, lambda each: each.last_reply)
+    records = (record_of(events, call_id) for call_id in last_reply)
+    return tuple(each for each in records if each and each.result is None)
 
 
 def record_of(events: Sequence[Event], tool_call_id: str) -> CallRecord | None:

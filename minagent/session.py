@@ -2,13 +2,12 @@
 
 A `Session` is a log of events and a JSON `state`. It holds no instructions, tools or
 model settings: those come from the code that runs today. A `SessionManager` keeps
-sessions under their ids with four methods; `InMemorySessionManager`, at the end, is
-the shortest whole example. What `save` promises is written once, on the abstract
-methods, and `minagent.testing.SessionManagerContract` holds every manager to it.
+sessions under their ids with four methods. What `save` promises is written once, on
+the abstract methods, and `minagent.testing.SessionManagerContract` holds every manager
+to it. The shortest whole manager is `InMemorySessionManager`, in `store.py`.
 
-Read `Session` first, then the promises of `SessionManager`. `SessionStore` adds what
-whoever looks after many sessions needs. `finished` and `running` are for writers of
-managers and for the agent.
+Read `Session` first, then the promises of `SessionManager`. `finished` and `running`
+are for writers of managers and for the agent.
 
 This file knows nothing of runs, models or tools.
 """
@@ -19,14 +18,14 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from minagent import errors
 from minagent.events import Event, dump_json, load_json, utc_now
 from minagent.log import EventLog
+from minagent.marks import extended
 
 FORMAT = 1
 """The version of the stored form; it grows when an older reader could not follow."""
@@ -79,7 +78,8 @@ class Session:
         check_user_id(user_id)
         self._session_id, self._user_id = session_id, user_id
         self._incarnation = incarnation or secrets.token_hex(16)
-        self._events = EventLog(events)
+        is_log = isinstance(events, EventLog)  # then there is nothing to redact
+        self._events = EventLog(events) if is_log else extended(EventLog(), events)
         self._saved = len(self._events)
         self._version = version
         self._created_at = created_at or utc_now()
@@ -122,7 +122,7 @@ class Session:
 
     def append(self, *events: Event) -> None:
         """Add events to the end of the log; `save` stores them."""
-        self._events = self._events.extended(events)
+        self._events = extended(self._events, events)
 
     @property
     def unsaved(self) -> tuple[Event, ...]:
@@ -149,6 +149,11 @@ class Session:
         if not isinstance(self.state, dict):
             raise errors.NotSerializableError("state", "is no dict")
         return dump_json(self.state, "state") if self.state else "{}"
+
+    def is_as_in(self, seen: "Session") -> bool:
+        """Whether nobody has saved it since the other object was read."""
+        mine, theirs = self._incarnation, seen._incarnation
+        return (mine, self._version) == (theirs, seen._version)
 
     def copy(self) -> "Session":
         """Return another object for the same session; everything in it counts as saved.
@@ -294,150 +299,6 @@ BaseSessionManager = SessionManager
 """The book's name for `SessionManager`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """What a list shows of a session.
-
-    Attributes:
-        session_id: Its id.
-        user_id: Its owner, or None.
-        version: The number of saves.
-        event_count: The number of events.
-        created_at: When it was created, in UTC.
-        updated_at: When its newest event was recorded, in UTC.
-    """
-
-    session_id: str
-    user_id: str | None
-    version: int
-    event_count: int
-    created_at: datetime
-    updated_at: datetime
-
-
-class SessionStore(SessionManager):
-    """A manager that can also list and delete, and that is closed when done.
-
-    Use it as `async with store:`, or call `aclose` at the end.
-    """
-
-    @abstractmethod
-    async def list(
-        self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
-        """Return what is known of the stored sessions, in the order of their ids.
-
-        Args:
-            user_id: Whose sessions; None means everybody's.
-            limit: How many at most, at least 1.
-            after: The last id of the page before, or None for the first page.
-
-        Raises:
-            ValueError: `limit` is below 1, or an id is none.
-        """
-
-    @abstractmethod
-    async def delete(self, session_id: str) -> bool:
-        """Remove a session and the sessions inside it (`<session_id>/…`).
-
-        Returns:
-            Whether there was such a session. Deleting it twice is harmless.
-        """
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Let go of all resources. Closing twice is harmless.
-
-        Any other call afterwards raises `StoreClosedError`.
-        """
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class InMemorySessionManager(SessionStore):
-    """Keeps sessions in a dictionary: for tests, demos and programs of one process.
-
-    It is a faithful stand-in: what it keeps went through the same gate to JSON, and
-    what it hands out are copies.
-    """
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._closed = False
-        # Several event loops, in threads of their own, may share one manager.
-        self._lock = Lock()
-
-    async def create(self, session_id: str, user_id: str | None = None) -> Session:
-        session = Session(session_id, user_id)
-        with self._open():
-            if session_id in self._sessions:
-                raise errors.SessionExistsError(session_id)
-            self._sessions[session_id] = session.copy()
-        return session
-
-    async def get(self, session_id: str) -> Session | None:
-        check_session_id(session_id)
-        with self._open():
-            kept = self._sessions.get(session_id)
-            return kept and kept.copy()
-
-    async def save(self, session: Session) -> None:
-        newer = session.copy()
-        with self._open():
-            kept = self._sessions.get(session.session_id)
-            if kept is None or kept.incarnation != session.incarnation:
-                raise errors.SessionNotFoundError(session.session_id)
-            if kept.version != session.version:
-                raise errors.SessionConflictError(session.session_id)
-            newer._user_id, newer._created_at = kept._user_id, kept._created_at
-            newer.mark_saved()
-            self._sessions[session.session_id] = newer
-            session.mark_saved()
-
-    async def list(
-        self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
-        check_page(user_id, limit, after)
-        start = (after or "").encode()
-        with self._open():
-            kept = sorted((key.encode(), each) for key, each in self._sessions.items())
-        found = [each for key, each in kept if key > start]
-        mine = [each for each in found if user_id in (None, each.user_id)]
-        return [
-            SessionInfo(
-                each.session_id,
-                each.user_id,
-                each.version,
-                len(each.events),
-                each.created_at,
-                each.updated_at,
-            )
-            for each in mine[:limit]
-        ]
-
-    async def delete(self, session_id: str) -> bool:
-        check_session_id(session_id)
-        with self._open():
-            for each in [*self._sessions]:
-                if each.startswith(f"{session_id}/"):
-                    del self._sessions[each]
-            return self._sessions.pop(session_id, None) is not None
-
-    async def aclose(self) -> None:
-        self._closed = True
-
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        with self._lock:
-            if self._closed:
-                raise errors.StoreClosedError(store=type(self).__name__)
-            yield
-
-
 # --- For writers of managers --------------------------------------------------
 
 
@@ -470,18 +331,6 @@ def check_owner(session: Session, user_id: str | None) -> None:
     """
     if user_id is not None and user_id != session.user_id:
         raise errors.SessionOwnerError(session.session_id, user_id=user_id)
-
-
-def check_page(user_id: str | None, limit: int, after: str | None) -> None:
-    """Check what `SessionStore.list` was asked.
-
-    Raises:
-        ValueError: The limit is below 1, or an id is none.
-    """
-    check_user_id(user_id)
-    check_user_id(after)  # of the same form
-    if limit < 1:
-        raise ValueError(f"limit is {limit}; a page has at least 1")
 
 
 def state_of(data: object) -> State:

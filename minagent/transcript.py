@@ -32,7 +32,7 @@ from minagent.events import (
     ToolResult,
     from_model,
 )
-from minagent.log import EventLog
+from minagent.marks import current
 
 UNKNOWN_OUTCOME = (
     "Outcome unknown: the program stopped before a result was stored. "
@@ -68,7 +68,7 @@ def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
     Args:
         events: A log, or any sequence of events.
     """
-    return EventLog(events).folded(Transcript, Transcript.turns)
+    return current(events).folded(Transcript, Transcript.turns)
 
 
 @dataclass(frozen=True)

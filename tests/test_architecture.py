@@ -20,8 +20,10 @@ FLOORS = (
     {"errors"},
     {"events"},
     {"log"},
+    {"marks"},
     {"ledger", "transcript"},
     {"session", "model"},
+    {"store"},
     {"context"},
     {"tools"},
     {"approval"},
@@ -39,7 +41,7 @@ DRIVERS = {
     "anthropic": ("minagent/models/anthropic.py",),
     "aiosqlite": ("minagent/stores/", "minagent/memory/"),
 }
-MAX_STATEMENTS = 1_500
+MAX_STATEMENTS = 1_660
 
 
 def core_files(root: Path) -> list[Path]:
@@ -340,11 +342,11 @@ def f(text: str) -> str:
 
 def test_a_large_core_is_reported_file_by_file(tmp_path: Path) -> None:
     write(tmp_path, "errors.py", "x = 1\n" * 1_000)
-    write(tmp_path, "events.py", "x = 1\n" * 501)
+    write(tmp_path, "events.py", "x = 1\n" * 661)
     write(tmp_path, "cards.py", "x = 1\n" * 501)
 
     assert too_large(tmp_path) == [
         "  1000  minagent/errors.py",
-        "   501  minagent/events.py",
-        "  1501  in all, 1 over 1500",
+        "   661  minagent/events.py",
+        "  1661  in all, 1 over 1660",
     ]

@@ -11,7 +11,8 @@ The objects, for other programs. Each is a JSON object with `format`, `session_i
         user_id, created_at
     sessions/<id>/<incarnation>/<version>.json       one save; versions count from 1
         version, write_id, event_count (so far), last_event_id, updated_at,
-        state (all of it), events (those of this save, as `Event.to_json` writes them)
+        state (all of it), events (those of this save, as `Event.to_json` writes them),
+        closed (true on the last save of a session that is being deleted)
     sessions/<id>/<incarnation>/segments/<version>.json
         version, event_count, events: those of the 64 saves up to this version
     index/all/<id>-<incarnation>.json                for lists
@@ -22,7 +23,8 @@ A version has 20 digits, `<hash>` is the SHA-256 of the owner's id in hex, and `
 written by `id_in_key`. The session is what the head says: objects of another
 incarnation are what a crash left, and so is an index entry without its head. A segment
 repeats what the saves hold, so that a long session is read in few requests; it is
-written before the 65th, 129th, … save, and may be missing.
+written before the 65th, 129th, … save, and may be missing. Only a redaction replaces
+objects, once its mark is saved (see `marks.py`); then older saves may lose their state.
 
 Read `BlobSessionManager` from top to bottom. This file knows nothing of runs.
 """
@@ -33,7 +35,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -47,18 +49,17 @@ from minagent.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from minagent.events import Event, dump_json, load_json, utc_now
+from minagent.events import Event, dump_json, load_json, plain, utc_now
+from minagent.marks import extended
 from minagent.session import (
     Session,
-    SessionInfo,
-    SessionStore,
     State,
-    check_page,
     check_session_id,
     finished,
     reading,
     state_of,
 )
+from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
 from minagent.stores.storage import KeyTakenError, Storage
 
@@ -70,6 +71,9 @@ SEGMENT = 64
 
 AT_ONCE = 16
 """How many requests one call makes side by side."""
+
+CLOSING = timedelta(minutes=1)
+"""How old the last save of a session is when its deletion counts as cut off."""
 
 CUT_OFF_AFTER = timedelta(hours=1)
 """How old an index entry without a head is when its creation counts as cut off."""
@@ -106,8 +110,11 @@ class BlobSessionManager(SessionStore):
 
     async def _create(self, session: Session) -> None:
         session_id = session.session_id
-        if await self._head(session_id) is not None:
+        head = await self._head(session_id)
+        if head is not None and not await self._is_left_over(head):
             raise SessionExistsError(session_id)
+        if head is not None:
+            await self._delete(session_id)
         keys = _Keys(session_id, session.incarnation)
         entry = _entry(session, deleted=False)
         # The index first: a session that is in no list would be worse than an entry
@@ -158,8 +165,10 @@ class BlobSessionManager(SessionStore):
         read = await self._read_on(head, seen)
         if read is None:
             seen, read = nothing_seen(), await self._read_all(head)
+        if read.last and read.last.closed:
+            return None
         with reading(session_id):
-            log = seen.events.extended(map(Event.from_plain, read.events))
+            log = extended(seen.events, map(Event.from_plain, read.events))
             last = read.last
             if len(log) != (last.event_count if last else 0):
                 raise ValueError(f"it has {len(log)} events, which is another number")
@@ -279,7 +288,14 @@ class BlobSessionManager(SessionStore):
     async def _commit(self, session: Session, made: Sequence[str], data: bytes) -> None:
         """Create the save's object, and take it back if the session is gone."""
         if not await self._is_created(made[0], data):
-            await self._head_of(session)
+            try:
+                head = await self._head_of(session)
+                # Whoever was faster may have redacted what this segment repeats.
+                for _ in made[1:]:
+                    await self._write_segment(head, session.version, again=True)
+            except (SessionNotFoundError, _GoneError):
+                await self._remove(made[1:])
+                raise SessionNotFoundError(session.session_id) from None
             raise SessionConflictError(session.session_id)
         # Whoever deletes removes the head first. So if it is still there, what was
         # just created is seen by whoever removes it later.
@@ -316,14 +332,18 @@ class BlobSessionManager(SessionStore):
         base = self._save_of(head, write.version - 1, data)
         return base.leads_to(write.count, write.last)
 
-    async def _write_segment(self, head: "_Head", version: int) -> None:
+    async def _write_segment(
+        self, head: "_Head", version: int, *, again: bool = False
+    ) -> None:
         saves = await self._saves(head, range(version - SEGMENT + 1, version + 1))
         about = _about(head.session_id, head.incarnation)
         about |= {"version": version, "event_count": saves[-1].event_count}
         events = [event for save in saves for event in save.events]
-        text = dump_json({**about, "events": events}, "segment")
-        # If it is taken, then by one that says the same.
-        await self._is_created(head.keys.segment(version), text.encode())
+        data = dump_json({**about, "events": events}, "segment").encode()
+        if again:
+            await self._storage.replace(head.keys.segment(version), data)
+        else:  # if it is taken, then by one that says the same
+            await self._is_created(head.keys.segment(version), data)
 
     # --- list -----------------------------------------------------------------
 
@@ -357,25 +377,55 @@ class BlobSessionManager(SessionStore):
         if head is None or head.incarnation != entry[2]:
             return None
         with suppress(_GoneError):
-            segments = await self._storage.list(head.keys.segments)
-            newest = await self._newest(head, len(segments) * SEGMENT)
-            saves = await self._saves(head, range(newest, newest + 1) if newest else ())
+            last = await self._last_save(head)
+            if last and last.closed:
+                return None
             return SessionInfo(
                 session_id=session_id,
                 user_id=head.user_id,
-                version=newest,
-                event_count=saves[0].event_count if saves else 0,
+                version=last.version if last else 0,
+                event_count=last.event_count if last else 0,
                 created_at=head.created_at,
-                updated_at=saves[0].updated_at if saves else head.created_at,
+                updated_at=last.updated_at if last else head.created_at,
             )
         return None
 
+    async def _last_save(self, head: "_Head") -> "_Save | None":
+        segments = await self._storage.list(head.keys.segments)
+        newest = await self._newest(head, len(segments) * SEGMENT)
+        saves = await self._saves(head, [newest] if newest else [])
+        return saves[0] if saves else None
+
     # --- delete ---------------------------------------------------------------
 
-    async def delete(self, session_id: str) -> bool:
+    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
         self._check_open()
-        return await finished(self._delete(session_id))
+        close = None if seen is None else _Write.closing(seen)
+        return await finished(self._delete_unchanged(session_id, seen, close))
+
+    async def _delete_unchanged(
+        self, session_id: str, seen: Session | None, close: "_Write | None"
+    ) -> bool:
+        if seen is not None and close is not None:
+            try:
+                head = await self._head_of(seen)
+                # One last save, so that nobody else can save behind what was seen.
+                name, data = head.keys.version(close.version), close.data(seen)
+                if not await self._follows(head, close) or not await self._is_created(
+                    name, data
+                ):
+                    return False
+            except (SessionNotFoundError, _GoneError):
+                return False
+        return await self._delete(session_id)
+
+    async def _is_left_over(self, head: "_Head") -> bool:
+        """Whether a session was closed to be deleted, and that was cut off."""
+        with suppress(_GoneError):
+            last = await self._last_save(head)
+            return bool(last and last.closed and utc_now() - last.updated_at > CLOSING)
+        return False
 
     async def _delete(self, session_id: str) -> bool:
         """Remove the heads, then the rest; a call that was cut off can be repeated."""
@@ -387,6 +437,41 @@ class BlobSessionManager(SessionStore):
         await self._sweep(await self._list_each(places))
         await self._sweep_index([f"index/all/{own}-", f"index/all/{inside}"])
         return f"sessions/{own}/head.json" in heads
+
+    async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+        self._check_open()
+        await finished(self._rewrite(session, places))
+
+    async def _rewrite(self, session: Session, places: Sequence[int]) -> None:
+        head = await self._head_of(session)
+        new = {session.events[at].event_id: session.events[at] for at in places}
+        calls = [call.tool_call_id for each in new.values() for call in each.tool_calls]
+        newest = head.keys.version(session.version)
+
+        async def replace(name: str) -> None:
+            data = await self._storage.read(name)
+            if data is None:
+                return
+            found = self._parse(head.session_id, head.incarnation, data)
+            held = [each for each in found["events"] if each["event_id"] in new]
+            for each in held:
+                found["events"][found["events"].index(each)] = plain(
+                    new[each["event_id"]]
+                )
+            # Questions about a call stood in the state, and only the newest counts.
+            state = dump_json(found.get("state", {}), "state")
+            asked = name < newest and any(dump_json(x, "id") in state for x in calls)
+            if asked:
+                found["state"] = {}
+            if held or asked:
+                await self._storage.replace(name, dump_json(found, "object").encode())
+
+        # The segments are looked for when no save has the words any more: see `save`.
+        for place in (head.keys.versions, head.keys.segments):
+            await self._each(await self._storage.list(place), replace)
+
+    async def erase(self) -> None:
+        self._check_open()  # nothing is ever left
 
     async def _remove_head(self, key: str) -> None:
         session_id = id_of_key(key.split("/")[1])
@@ -461,6 +546,7 @@ class BlobSessionManager(SessionStore):
                 updated_at=datetime.fromisoformat(found["updated_at"]),
                 state=state_of(found["state"]),
                 events=[*found["events"]],
+                closed=bool(found.get("closed")),
             )
 
     def _events_of(self, head: "_Head", name: str, data: bytes) -> Sequence[Any]:
@@ -555,6 +641,7 @@ class _Save:
     updated_at: datetime
     state: State
     events: list[Any]
+    closed: bool
 
     def leads_to(self, count: int, last: Event | None) -> bool:
         """Whether the session had so many events after this save, and this last."""
@@ -578,6 +665,7 @@ class _Write:
     last: Event | None
     state: str
     updated_at: datetime
+    closed: bool = False
 
     @classmethod
     def of(cls, session: Session) -> "_Write":
@@ -592,6 +680,13 @@ class _Write:
             updated_at=session.updated_at,
         )
 
+    @classmethod
+    def closing(cls, session: Session) -> "_Write":
+        """Return the last save of a session that is to be deleted."""
+        write = cls.of(session)
+        now = utc_now()
+        return replace(write, events=(), state="{}", updated_at=now, closed=True)
+
     def data(self, session: Session) -> bytes:
         last = self.events[-1] if self.events else self.last
         about = _about(session.session_id, session.incarnation) | {
@@ -601,6 +696,7 @@ class _Write:
             "last_event_id": last and last.event_id,
             "updated_at": self.updated_at.isoformat(),
         }
+        about |= {"closed": True} if self.closed else {}
         start = dump_json(about, "session")[:-1]
         texts = ",".join(event.to_json() for event in self.events)
         return f'{start},"state":{self.state},"events":[{texts}]}}'.encode()

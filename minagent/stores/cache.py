@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from minagent.log import EventLog
+from minagent.marks import extended
 from minagent.session import Session
 
 
@@ -74,7 +75,7 @@ class EventCache:
             if (present.version, len(present.events)) == (session.version - 1, base):
                 log = session.events
                 if session.unsaved:
-                    log = present.events.extended(log[base : base + added])
+                    log = extended(present.events, log[base : base + added])
                 grown = Seen(present.epoch, session.version, log)
                 self._put(session.session_id, grown)
 

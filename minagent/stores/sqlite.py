@@ -32,6 +32,7 @@ import aiosqlite
 
 from minagent.errors import (
     CorruptSessionError,
+    ErasurePendingError,
     MinagentError,
     NewerDataError,
     SessionConflictError,
@@ -41,16 +42,9 @@ from minagent.errors import (
     StoreUnavailableError,
 )
 from minagent.events import Event, load_json
-from minagent.session import (
-    Session,
-    SessionInfo,
-    SessionStore,
-    check_page,
-    check_session_id,
-    finished,
-    reading,
-    state_of,
-)
+from minagent.marks import extended
+from minagent.session import Session, check_session_id, finished, reading, state_of
+from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
 
 SCHEMA: tuple[tuple[str, ...], ...] = (
@@ -117,6 +111,9 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
 )
 """The statements that lead from each version of the schema to the next."""
 
+ERASE_SECONDS = 1.0
+"""How long `erase` waits for readers of what was there before."""
+
 STOP_SECONDS = 2.0
 """How long closing waits for a connection whose event loop is another one."""
 
@@ -136,6 +133,7 @@ CREATE = """
     ) VALUES (?, ?, ?, ?, 0, '', 0, ?, ?, '{}')
 """
 SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 LAST_WRITE = """
     SELECT incarnation, write_id,
            (SELECT data FROM events WHERE session = sessions.key AND seq = :seq)
@@ -162,9 +160,18 @@ LIST = """
 # '0' is the letter behind '/', so the range holds the sessions inside this one.
 DELETE = """
     DELETE FROM sessions
-     WHERE session_id = :session_id
-        OR (session_id >= :session_id || '/' AND session_id < :session_id || '0')
+     WHERE (session_id = :session_id
+            OR (session_id >= :session_id || '/' AND session_id < :session_id || '0'))
+       AND (:version IS NULL
+            OR (:incarnation, :version) = (SELECT incarnation, version FROM sessions
+                                            WHERE session_id = :session_id))
     RETURNING session_id
+"""
+REWRITE = """
+    UPDATE events SET data = :data
+     WHERE seq = :seq
+       AND session = (SELECT key FROM sessions WHERE session_id = :session_id
+                         AND incarnation = :incarnation)
 """
 
 Values: TypeAlias = Sequence[Any] | dict[str, Any]
@@ -237,7 +244,7 @@ class SQLiteSessionManager(SessionStore):
             raise CorruptSessionError(session_id, problem=problem)
         with reading(session_id):
             added = [Event.from_json(row[1]) for row in new[known > 0 :]]
-            log = seen.events.extended(added)
+            log = extended(seen.events, added)
             session = Session(
                 session_id,
                 user_id,
@@ -322,13 +329,33 @@ class SQLiteSessionManager(SessionStore):
             for row in rows
         ]
 
-    async def delete(self, session_id: str) -> bool:
+    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
-        asked = {"session_id": session_id}
+        asked = {
+            "session_id": session_id,
+            "incarnation": seen and seen.incarnation,
+            "version": seen and seen.version,
+        }
         gone = await finished(self._rows(DELETE, asked, session_id))
         for (each,) in gone:
             self._cache.forget(each)
+        if gone:
+            await self.erase()
         return any(each == session_id for (each,) in gone)
+
+    async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+        about = {"session_id": session.session_id, "incarnation": session.incarnation}
+        for at in places:
+            row = {**about, "seq": at, "data": session.events[at].to_json()}
+            await finished(self._rows(REWRITE, row, session.session_id))
+        await self.erase()
+
+    async def erase(self) -> None:
+        # What is deleted is overwritten in the file itself (`secure_delete`); what is
+        # in the write-ahead log goes when the log is emptied.
+        rows = await finished(self._rows(EMPTY_LOG, (), patience=ERASE_SECONDS))
+        if rows[0][0]:  # busy
+            raise ErasurePendingError(place=str(self._file.path))
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -364,15 +391,27 @@ class SQLiteSessionManager(SessionStore):
             raise StoreClosedError(store=type(self).__name__)
 
     async def _rows(
-        self, sql: str, values: Values, session_id: str | None = None
+        self,
+        sql: str,
+        values: Values,
+        session_id: str | None = None,
+        *,
+        patience: float | None = None,
     ) -> Rows:
-        """Run one statement to its end and return its rows."""
+        """Run one statement to its end and return its rows.
+
+        Args:
+            sql: The statement.
+            values: Its parameters.
+            session_id: What it is about, for errors.
+            patience: How many seconds to wait for others, if not as usual.
+        """
         self._check_open()
-        held = self._connection
+        held = None if patience is not None else self._connection
         try:
             if held is not None and self._loop is asyncio.get_running_loop():
                 return await _to_its_end(held, sql, values)
-            return await finished(self._rows_of_own_connection(sql, values))
+            return await finished(self._rows_of_own_connection(sql, values, patience))
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
@@ -380,20 +419,22 @@ class SQLiteSessionManager(SessionStore):
             cause = error.with_traceback(None)
             raise self._file.problem(error, session_id) from cause
 
-    async def _rows_of_own_connection(self, sql: str, values: Values) -> Rows:
-        connection = await self._connect()
+    async def _rows_of_own_connection(
+        self, sql: str, values: Values, patience: float | None = None
+    ) -> Rows:
+        connection = await self._connect(patience)
         try:
             return [*await connection.execute_fetchall(sql, values)]
         finally:
             await connection.close()
 
-    async def _connect(self) -> aiosqlite.Connection:
+    async def _connect(self, patience: float | None = None) -> aiosqlite.Connection:
         errors: list[Exception] = []
         made: list[sqlite3.Connection] = []
 
         def opened() -> sqlite3.Connection:  # called in the connection's thread
             try:
-                made.append(self._file.open())
+                made.append(self._file.open(patience))
             except (sqlite3.Error, OSError, MinagentError) as error:
                 # Its thread ends without a word where opening fails; so it does not.
                 errors.append(error)
@@ -454,12 +495,16 @@ class _File:
     durability: str
     busy_timeout_seconds: float
 
-    def open(self) -> sqlite3.Connection:
-        """Return a connection to the file, made or brought up to date if need be."""
+    def open(self, patience: float | None = None) -> sqlite3.Connection:
+        """Return a connection to the file, made or brought up to date if need be.
+
+        Args:
+            patience: How many seconds to wait for others, if not as usual.
+        """
         self._make()
         connection = sqlite3.connect(
             self.path,
-            timeout=self.busy_timeout_seconds,
+            timeout=self.busy_timeout_seconds if patience is None else patience,
             isolation_level=None,
             check_same_thread=False,  # its thread may have ended when it is closed
         )
@@ -468,6 +513,7 @@ class _File:
                 self._use_wal(connection)
                 self._migrate(connection)
             connection.execute(f"PRAGMA synchronous = {self.durability}")
+            connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
             raise

@@ -1,0 +1,165 @@
+"""Marks: notes in a log that change what counts of it, and erase nothing.
+
+A log only grows. To go back, or to take words out of it, a note is appended that says
+so. A *rewind* makes the log count as if it had ended with an earlier event; what is
+appended behind the mark goes on from there. A *redaction* puts a text in the place of
+what one event says.
+
+`current(events)` is the log as it counts now: what a model is shown and a person sees.
+It is a fold (see `log.py`), and for a log without marks it is the log itself.
+`extended` appends, and obeys redactions at once: no loaded session has the words.
+
+This file knows nothing of stores: who appends marks, and who removes the words from a
+file, is written elsewhere (`timetravel.py`, `store.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from minagent.events import (
+    ContentItem,
+    Event,
+    Media,
+    Message,
+    Note,
+    Opaque,
+    Reasoning,
+    ToolCall,
+    ToolConfirmation,
+    ToolResult,
+)
+from minagent.log import EventLog
+
+REWIND = "rewind"
+"""The kind of the Note that goes back: `{"to": event id}`, or null for the start."""
+
+REDACTION = "redaction"
+"""The kind of the Note that takes words out: `{"event_id": …, "text": …}`."""
+
+
+Role: TypeAlias = Literal["user", "assistant"]
+
+
+def current(events: Sequence[Event]) -> EventLog:
+    """Return the log as it counts now.
+
+    Thoughts before a redaction are left out, since they may repeat the words. A mark
+    that names no event of the log changes nothing.
+
+    Args:
+        events: A log, or any sequence of events.
+    """
+    log = EventLog(events)
+    return log.folded(_Current, lambda fold: log if fold.log is None else fold.log)
+
+
+def extended(log: EventLog, events: Iterable[Event]) -> EventLog:
+    """Return the log with these events at its end, and without what they redact.
+
+    Args:
+        log: The log, which stays as it is.
+        events: What to append.
+    """
+    new = tuple(events)
+    longer, texts = log.extended(new), _texts(new)
+    if not texts:
+        return longer
+    return EventLog(_without_words(event, texts) for event in longer)
+
+
+def redacted(event: Event, text: str) -> Event:
+    """Return an event that says `text` and nothing else.
+
+    Each item stays where it is, with its role, ids and status, so that the log keeps
+    its form; its words, arguments, pictures and details go. A call in it can no longer
+    be carried out. Thoughts go altogether.
+
+    Args:
+        event: The event.
+        text: What stands there instead.
+    """
+    role: Role = "assistant" if event.is_reply else "user"
+    items = tuple(_redacted(item, text, role) for item in event.content)
+    return replace(event, content=tuple(item for item in items if item is not None))
+
+
+def marks(event: Event, kind: str) -> Iterator[Note]:
+    """Yield the marks of a kind in an event."""
+    for item in event.content:
+        if type(item) is Note and item.kind == kind:
+            yield item
+
+
+def _redacted(item: ContentItem, text: str, role: Role) -> ContentItem | None:
+    match item:
+        case Reasoning():
+            return None
+        case Note(kind=kind):
+            is_mark = kind in (REWIND, REDACTION)
+            shown = None if item.text is None else text
+            return item if is_mark else Note(kind=kind, text=shown)
+        case ToolCall(tool_call_id=call_id, name=name):
+            return ToolCall(tool_call_id=call_id, name=name, unreadable=text)
+        case ToolResult():
+            return replace(item, content=text, media=(), details=None)
+        case ToolConfirmation(modified_arguments=edited, reason=reason, answer=answer):
+            return replace(
+                item,
+                modified_arguments=None if edited is None else {},
+                reason=None if reason is None else text,
+                answer=None if answer is None else text,
+            )
+        case Message() | Media() | Opaque():
+            return Message(role=role, content=text)
+
+
+def _texts(events: Iterable[Event]) -> dict[str, str]:
+    """Return what the redactions among the events put in the place of which event."""
+    found = [note.data for event in events for note in marks(event, REDACTION)]
+    return {str(data.get("event_id")): str(data.get("text")) for data in found}
+
+
+def _without_words(event: Event, texts: Mapping[str, str]) -> Event:
+    text = texts.get(event.event_id)
+    return event if text is None else redacted(event, text)
+
+
+class _Current:
+    """The log as it counts now; `log` is None while that is the log itself."""
+
+    def __init__(self) -> None:
+        self.log: EventLog | None = None
+        self._events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        self._events.append(event)
+        if any(marks(event, REWIND)) or any(marks(event, REDACTION)):
+            self.log = EventLog(self._counting())
+        elif self.log is not None:
+            self.log = self.log.extended((event,))
+
+    def _counting(self) -> Iterator[Event]:
+        """Yield what counts: the way back from the last event to the first."""
+        events, texts = self._events, _texts(self._events)
+        places = {event.event_id: at for at, event in enumerate(events)}
+        before, redaction = [*range(-1, len(events) - 1)], -1
+        for at, event in enumerate(events):
+            for mark in marks(event, REWIND):
+                to = mark.data.get("to")
+                place = -1 if to is None else places.get(str(to), at)
+                before[at] = place if place < at else before[at]
+            if any(marks(event, REDACTION)):
+                redaction = at
+        way, at = [], len(events) - 1
+        while at >= 0:
+            way.append(at)
+            at = before[at]
+        for at in reversed(way):
+            event = _without_words(events[at], texts)
+            yield _without_thoughts(event) if at < redaction else event
+
+
+def _without_thoughts(event: Event) -> Event:
+    kept = tuple(item for item in event.content if not isinstance(item, Reasoning))
+    return event if len(kept) == len(event.content) else replace(event, content=kept)

@@ -1,0 +1,356 @@
+"""Stores: managers for whoever looks after many sessions, and one in memory.
+
+A `SessionStore` can also list sessions, delete them, and take words out of them. Every
+manager that minagent ships is one. A store of your own needs five methods more than a
+`SessionManager`: `list`, `delete`, `rewrite`, `erase` and `aclose`; `prune` and
+`redact` are built on them. `minagent.testing.SessionStoreContract` holds it to what
+is written here.
+
+`InMemorySessionManager`, at the end, is the shortest whole example.
+
+This file knows nothing of runs, models or tools.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+from typing import Literal, Self
+
+from minagent import errors
+from minagent.events import Event, Note, ToolResult
+from minagent.ledger import open_calls, record_of
+from minagent.marks import REDACTION, marks
+from minagent.session import Session, SessionManager, check_session_id, check_user_id
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What a list shows of a session.
+
+    Attributes:
+        session_id: Its id.
+        user_id: Its owner, or None.
+        version: The number of saves.
+        event_count: The number of events.
+        created_at: When it was created, in UTC.
+        updated_at: When its newest event was recorded, in UTC.
+    """
+
+    session_id: str
+    user_id: str | None
+    version: int
+    event_count: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class SessionStore(SessionManager):
+    """A manager that can also list, delete and redact, and that is closed when done.
+
+    Use it as `async with store:`, or call `aclose` at the end.
+    """
+
+    @abstractmethod
+    async def list(
+        self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
+    ) -> "list[SessionInfo]":
+        """Return what is known of the stored sessions, in the order of their ids.
+
+        Args:
+            user_id: Whose sessions; None means everybody's.
+            limit: How many at most, at least 1.
+            after: The last id of the page before, or None for the first page.
+
+        Raises:
+            ValueError: `limit` is below 1, or an id is none.
+        """
+
+    @abstractmethod
+    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+        """Remove a session and the sessions inside it (`<session_id>/…`).
+
+        Args:
+            session_id: The session.
+            seen: Remove it only if nobody has saved it since this was read.
+
+        Returns:
+            Whether it was removed. Deleting what is not there is harmless.
+
+        Raises:
+            ErasurePendingError: It is deleted, but its text is not out of the files
+                yet; see `erase`.
+        """
+
+    @abstractmethod
+    async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+        """Store events again, and leave no trace of what stood in their places.
+
+        This is the second half of `redact`; call that one.
+
+        Args:
+            session: A session, as it is stored.
+            places: Which of its events, counted from 0.
+
+        Raises:
+            ErasurePendingError: As for `delete`.
+        """
+
+    @abstractmethod
+    async def erase(self) -> None:
+        """Remove what deleted and redacted text is left in files.
+
+        Only after an `ErasurePendingError` is there any.
+
+        Raises:
+            ErasurePendingError: Somebody still reads what was there before.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of all resources. Closing twice is harmless.
+
+        Any other call afterwards raises `StoreClosedError`.
+        """
+
+    async def prune(
+        self, *, older_than: datetime, pending: Literal["keep", "delete"] = "keep"
+    ) -> tuple[str, ...]:
+        """Delete the sessions in which nothing has happened for long.
+
+        A session and those inside it go together, once all of them are old enough.
+        One that is saved while this is at work stays.
+
+        Args:
+            older_than: A session goes if its newest event is older; an aware time.
+            pending: Whether to keep a session in which a call has no result yet, such
+                as one that waits for a person.
+
+        Returns:
+            The ids of the sessions that went, without those inside them.
+
+        Raises:
+            ValueError: The time is naive: in which time zone, nobody can tell.
+            ErasurePendingError: As for `delete`, once all is deleted.
+        """
+        if older_than.tzinfo is None:
+            raise ValueError(f"older_than is {older_than!r}; give it a time zone")
+        if pending not in ("keep", "delete"):
+            raise ValueError(f"pending is {pending!r}, not 'keep' or 'delete'")
+        gone: tuple[str, ...] = ()
+        unfinished: errors.ErasurePendingError | None = None
+        for session_id, inside in (await self._old_families(older_than)).items():
+            session = await self.get(session_id)
+            members = [session, *[await self.get(each) for each in inside]]
+            waits = any(each and open_calls(each.events) for each in members)
+            if session is None or (waits and pending == "keep"):
+                continue
+            try:
+                went = await self.delete(session_id, seen=session)
+            except errors.ErasurePendingError as error:
+                went, unfinished = True, error
+            gone += (session_id,) if went else ()
+        if unfinished is not None:
+            raise unfinished
+        return gone
+
+    async def _old_families(self, older_than: datetime) -> dict[str, Sequence[str]]:
+        """Return the outermost sessions, with those inside, that are old altogether."""
+        families: dict[str, tuple[str, ...]] = {}
+        young: set[str] = set()
+        after: str | None = None
+        while page := await self.list(after=after, limit=1_000):
+            for info in page:
+                # Whatever a session is inside of comes before it.
+                parts = info.session_id.split("/")
+                outer = ["/".join(parts[:end]) for end in range(1, len(parts))]
+                root = next((x for x in outer if x in families), info.session_id)
+                families[root] = (*families.get(root, ()), info.session_id)
+                if info.updated_at >= older_than:
+                    young.add(root)
+            after = page[-1].session_id
+        return {x: all_[1:] for x, all_ in families.items() if x not in young}
+
+    async def redact(self, session_id: str, event_id: str, text: str) -> None:
+        """Take what an event says out of a session, for good.
+
+        The log keeps its form: the event stays, and each of its items says `text`.
+        First a mark is saved, which whoever loads the session obeys; then the words are
+        removed from whatever holds them. If that is cut off, call this again. What a
+        program has put into `state` is its own to change.
+
+        Args:
+            session_id: The session.
+            event_id: The event.
+            text: What stands there instead.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            UnknownEventError: It has no such event.
+            OpenCallError: A call in it has no result yet; decide or continue it first.
+            ErasurePendingError: As for `delete`.
+        """
+        while True:
+            session = await self.get(session_id)
+            if session is None:
+                raise errors.SessionNotFoundError(session_id)
+            places = _places(session, event_id)
+            ids = [session.events[at].event_id for at in places]
+            if all(_is_marked(session, each, text) for each in ids):
+                break  # by a call that was cut off
+            data = [{"event_id": each, "text": text} for each in ids]
+            notes = tuple(Note(kind=REDACTION, data=each) for each in data)
+            session.append(Event(author="redact", content=notes))
+            try:
+                await self.save(session)
+                break
+            except errors.SessionConflictError:
+                await asyncio.sleep(0)  # somebody was faster; mark what is there now
+        await self.rewrite(session, places)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class InMemorySessionManager(SessionStore):
+    """Keeps sessions in a dictionary: for tests, demos and programs of one process.
+
+    It is a faithful stand-in: what it keeps went through the same gate to JSON, and
+    what it hands out are copies.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._closed = False
+        # Several event loops, in threads of their own, may share one manager.
+        self._lock = Lock()
+
+    async def create(self, session_id: str, user_id: str | None = None) -> Session:
+        session = Session(session_id, user_id)
+        with self._open():
+            if session_id in self._sessions:
+                raise errors.SessionExistsError(session_id)
+            self._sessions[session_id] = session.copy()
+        return session
+
+    async def get(self, session_id: str) -> Session | None:
+        check_session_id(session_id)
+        with self._open():
+            kept = self._sessions.get(session_id)
+            return kept and kept.copy()
+
+    async def save(self, session: Session) -> None:
+        newer = session.copy()
+        with self._open():
+            kept = self._sessions.get(session.session_id)
+            if kept is None or kept.incarnation != session.incarnation:
+                raise errors.SessionNotFoundError(session.session_id)
+            if kept.version != session.version:
+                raise errors.SessionConflictError(session.session_id)
+            newer._user_id, newer._created_at = kept._user_id, kept._created_at
+            newer.mark_saved()
+            self._sessions[session.session_id] = newer
+            session.mark_saved()
+
+    async def list(
+        self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
+    ) -> "list[SessionInfo]":
+        check_page(user_id, limit, after)
+        start = (after or "").encode()
+        with self._open():
+            kept = sorted((key.encode(), each) for key, each in self._sessions.items())
+        found = [each for key, each in kept if key > start]
+        mine = [each for each in found if user_id in (None, each.user_id)]
+        return [
+            SessionInfo(
+                each.session_id,
+                each.user_id,
+                each.version,
+                len(each.events),
+                each.created_at,
+                each.updated_at,
+            )
+            for each in mine[:limit]
+        ]
+
+    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+        check_session_id(session_id)
+        with self._open():
+            kept = self._sessions.get(session_id)
+            if seen is not None and not (kept and kept.is_as_in(seen)):
+                return False
+            for each in [*self._sessions]:
+                if each.startswith(f"{session_id}/"):
+                    del self._sessions[each]
+            return self._sessions.pop(session_id, None) is not None
+
+    async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+        with self._open():
+            pass  # the save of the mark has stored the log without the words
+
+    async def erase(self) -> None:
+        with self._open():
+            pass
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise errors.StoreClosedError(store=type(self).__name__)
+            yield
+
+
+# --- For writers of stores ----------------------------------------------------
+
+
+def check_page(user_id: str | None, limit: int, after: str | None) -> None:
+    """Check what `SessionStore.list` was asked.
+
+    Raises:
+        ValueError: The limit is below 1, or an id is none.
+    """
+    check_user_id(user_id)
+    check_user_id(after)  # of the same form
+    if limit < 1:
+        raise ValueError(f"limit is {limit}; a page has at least 1")
+
+
+def _places(session: Session, event_id: str) -> list[int]:
+    """Return where an event stands, and where copies of its results do.
+
+    Raises:
+        UnknownEventError: The session has no such event.
+        OpenCallError: A call in it has no result yet.
+    """
+    log = session.events
+    found = [event for event in log if event.event_id == event_id]
+    if not found:
+        raise errors.UnknownEventError(session.session_id, event_id=event_id)
+    for item in found[0].content:
+        record = record_of(log, getattr(item, "tool_call_id", ""))
+        if record and record.result is None:
+            raise errors.OpenCallError(record.call.tool_call_id)
+    results = [item for item in found[0].content if isinstance(item, ToolResult)]
+    return [
+        at
+        for at, event in enumerate(log)
+        if event.event_id == event_id or any(item in results for item in event.content)
+    ]
+
+
+def _is_marked(session: Session, event_id: str, text: str) -> bool:
+    """Whether the newest redaction of an event says this."""
+    for event in reversed(session.events):
+        for note in marks(event, REDACTION):
+            if note.data.get("event_id") == event_id:
+                return note.data.get("text") == text
+    return False
