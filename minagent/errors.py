@@ -8,6 +8,8 @@ The tree, so that you can catch as much or as little as you can act on:
     ├── StoreUnavailableError       locked, full, unreadable: the store could not
     ├── StoreClosedError            used after `aclose`
     ├── ErasurePendingError         deleted, but still in the files
+    ├── TamperedDataError           an encrypted object was changed by somebody
+    ├── MissingKeyError             encrypted with a key that was not given
     ├── SessionError                about one session (`error.session_id`)
     │   ├── InvalidSessionIdError   an id that no store may accept
     │   ├── SessionExistsError      `create` with a taken id
@@ -16,6 +18,7 @@ The tree, so that you can catch as much or as little as you can act on:
     │   ├── SessionOwnerError       it belongs to another user
     │   ├── SessionBusyError        a run is at work on it
     │   ├── UnknownEventError       it has no such event
+    │   ├── NothingToUndoError      nothing that the user said is left
     │   └── CorruptSessionError     stored data that cannot be read
     ├── RunError                    one run could not go on (`error.session_id`)
     │   ├── NothingToContinueError  no input, and nothing is open
@@ -113,6 +116,30 @@ class ErasurePendingError(MinagentError):
     place: str
 
 
+class TamperedDataError(MinagentError):
+    """An encrypted object is not what was stored under its key; it is left untouched.
+
+    Attributes:
+        key: Where the object stands in its storage.
+    """
+
+    template = "the object {key!r} was changed since it was encrypted; restore a copy"
+    subjects = ("key",)
+    key: str
+
+
+class MissingKeyError(MinagentError):
+    """An object was encrypted with a key that was not given; it is left untouched.
+
+    Attributes:
+        key_id: The name of the encryption key.
+    """
+
+    template = "{place!r} is encrypted with the key {key_id!r}; add that to the keys"
+    subjects = ("key_id",)
+    key_id: str
+
+
 class SessionError(MinagentError):
     """Something about one session.
 
@@ -173,7 +200,7 @@ class SessionBusyError(SessionError):
 
 
 class UnknownEventError(SessionError):
-    """The session has no such event, or it does not count any more.
+    """The session has no such event.
 
     Attributes:
         event_id: The event.
@@ -181,6 +208,12 @@ class UnknownEventError(SessionError):
 
     template = "session {session_id!r} has no event {event_id!r}; see session.events"
     event_id: str
+
+
+class NothingToUndoError(SessionError):
+    """Nothing that the user said is left in the session."""
+
+    template = "nothing is left to undo in session {session_id!r}; rewind goes forward"
 
 
 class CorruptSessionError(SessionError):

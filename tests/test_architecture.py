@@ -41,7 +41,7 @@ DRIVERS = {
     "anthropic": ("minagent/models/anthropic.py",),
     "aiosqlite": ("minagent/stores/", "minagent/memory/"),
 }
-MAX_STATEMENTS = 1_660
+MAX_STATEMENTS = 1_700
 
 
 def core_files(root: Path) -> list[Path]:
@@ -342,11 +342,11 @@ def f(text: str) -> str:
 
 def test_a_large_core_is_reported_file_by_file(tmp_path: Path) -> None:
     write(tmp_path, "errors.py", "x = 1\n" * 1_000)
-    write(tmp_path, "events.py", "x = 1\n" * 661)
+    write(tmp_path, "events.py", "x = 1\n" * 701)
     write(tmp_path, "cards.py", "x = 1\n" * 501)
 
     assert too_large(tmp_path) == [
         "  1000  minagent/errors.py",
-        "   661  minagent/events.py",
-        "  1661  in all, 1 over 1660",
+        "   701  minagent/events.py",
+        "  1701  in all, 1 over 1700",
     ]
