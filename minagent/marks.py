@@ -13,7 +13,7 @@ This file knows nothing of stores: who appends marks, and who removes the words 
 file, is written elsewhere (`timetravel.py`, `store.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -42,10 +42,10 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 
 def current(events: Sequence[Event]) -> EventLog:
-    """Return the log as it counts now.
+    """Return the log as it counts now, without marks.
 
     Thoughts before a redaction are left out, since they may repeat the words. A mark
-    that names no event of the log changes nothing.
+    that names no earlier event changes nothing.
 
     Args:
         events: A log, or any sequence of events.
@@ -62,10 +62,10 @@ def extended(log: EventLog, events: Iterable[Event]) -> EventLog:
         events: What to append.
     """
     new = tuple(events)
-    longer, texts = log.extended(new), _texts(new)
-    if not texts:
+    longer = log.extended(new)
+    if not any(any(marks(event, REDACTION)) for event in new):
         return longer
-    return EventLog(_without_words(event, texts) for event in longer)
+    return EventLog(_without_words(longer))
 
 
 def redacted(event: Event, text: str) -> Event:
@@ -80,12 +80,12 @@ def redacted(event: Event, text: str) -> Event:
         text: What stands there instead.
     """
     role: Role = "assistant" if event.is_reply else "user"
-    items = tuple(_redacted(item, text, role) for item in event.content)
-    return replace(event, content=tuple(item for item in items if item is not None))
+    items = (_redacted(item, text, role) for item in event.content)
+    return _with_content(event, [item for item in items if item is not None], text)
 
 
 def marks(event: Event, kind: str) -> Iterator[Note]:
-    """Yield the marks of a kind in an event."""
+    """Yield the notes of a kind in an event."""
     for item in event.content:
         if type(item) is Note and item.kind == kind:
             yield item
@@ -95,10 +95,12 @@ def _redacted(item: ContentItem, text: str, role: Role) -> ContentItem | None:
     match item:
         case Reasoning():
             return None
+        case Note(kind="rewind"):
+            return item
+        case Note(kind="redaction", data=data):
+            return Note(kind=REDACTION, data={**data, "text": text})
         case Note(kind=kind):
-            is_mark = kind in (REWIND, REDACTION)
-            shown = None if item.text is None else text
-            return item if is_mark else Note(kind=kind, text=shown)
+            return Note(kind=kind, text=None if item.text is None else text)
         case ToolCall(tool_call_id=call_id, name=name):
             return ToolCall(tool_call_id=call_id, name=name, unreadable=text)
         case ToolResult():
@@ -110,19 +112,33 @@ def _redacted(item: ContentItem, text: str, role: Role) -> ContentItem | None:
                 reason=None if reason is None else text,
                 answer=None if answer is None else text,
             )
-        case Message() | Media() | Opaque():
+        case Message():
+            return Message(role=item.role, content=text)
+        case Media() | Opaque():
             return Message(role=role, content=text)
 
 
-def _texts(events: Iterable[Event]) -> dict[str, str]:
-    """Return what the redactions among the events put in the place of which event."""
-    found = [note.data for event in events for note in marks(event, REDACTION)]
-    return {str(data.get("event_id")): str(data.get("text")) for data in found}
+def _with_content(event: Event, items: Sequence[ContentItem], text: str) -> Event:
+    """Return an event with other items; a reply of thoughts alone says the text."""
+    changed = replace(event, content=tuple(items))
+    if event.is_reply and not changed.is_reply:
+        said = Message(role="assistant", content=text)
+        return replace(event, content=(*items, said))
+    return changed
 
 
-def _without_words(event: Event, texts: Mapping[str, str]) -> Event:
-    text = texts.get(event.event_id)
-    return event if text is None else redacted(event, text)
+def _without_words(events: Sequence[Event]) -> Sequence[Event]:
+    """Return events without what later ones among them redact; the last word counts."""
+    texts: dict[str, str] = {}
+    found: list[Event] = []
+    for event in reversed(events):
+        if event.event_id in texts:
+            event = redacted(event, texts[event.event_id])
+        for mark in reversed([*marks(event, REDACTION)]):
+            event_id, text = mark.data.get("event_id"), mark.data.get("text", "")
+            texts.setdefault(str(event_id), str(text))
+        found.append(event)
+    return found[::-1]
 
 
 class _Current:
@@ -141,25 +157,28 @@ class _Current:
 
     def _counting(self) -> Iterator[Event]:
         """Yield what counts: the way back from the last event to the first."""
-        events, texts = self._events, _texts(self._events)
+        events = _without_words(self._events)
         places = {event.event_id: at for at, event in enumerate(events)}
         before, redaction = [*range(-1, len(events) - 1)], -1
         for at, event in enumerate(events):
             for mark in marks(event, REWIND):
-                to = mark.data.get("to")
+                to = mark.data.get("to", "")
                 place = -1 if to is None else places.get(str(to), at)
                 before[at] = place if place < at else before[at]
-            if any(marks(event, REDACTION)):
-                redaction = at
+            for mark in marks(event, REDACTION):
+                if places.get(str(mark.data.get("event_id")), at) < at:
+                    redaction = at
         way, at = [], len(events) - 1
         while at >= 0:
             way.append(at)
             at = before[at]
         for at in reversed(way):
-            event = _without_words(events[at], texts)
-            yield _without_thoughts(event) if at < redaction else event
+            kept = [each for each in events[at].content if not _is_mark(each)]
+            if kept and at < redaction:
+                kept = [each for each in kept if not isinstance(each, Reasoning)]
+            if kept or not any(map(_is_mark, events[at].content)):
+                yield _with_content(events[at], kept, "")
 
 
-def _without_thoughts(event: Event) -> Event:
-    kept = tuple(item for item in event.content if not isinstance(item, Reasoning))
-    return event if len(kept) == len(event.content) else replace(event, content=kept)
+def _is_mark(item: ContentItem) -> bool:
+    return type(item) is Note and item.kind in (REWIND, REDACTION)

@@ -2,9 +2,9 @@
 
 A `SessionStore` can also list sessions, delete them, and take words out of them. Every
 manager that minagent ships is one. A store of your own needs five methods more than a
-`SessionManager`: `list`, `delete`, `rewrite`, `erase` and `aclose`; `prune` and
-`redact` are built on them. `minagent.testing.SessionStoreContract` holds it to what
-is written here.
+`SessionManager`: `list`, `remove`, `rewrite`, `erase` and `aclose`; `delete`, `prune`
+and `redact` are built on them. `minagent.testing.SessionStoreContract` holds it to
+what is written here.
 
 `InMemorySessionManager`, at the end, is the shortest whole example.
 
@@ -22,9 +22,15 @@ from typing import Literal, Self
 
 from minagent import errors
 from minagent.events import Event, Note, ToolResult
-from minagent.ledger import open_calls, record_of
+from minagent.ledger import open_calls
 from minagent.marks import REDACTION, marks
-from minagent.session import Session, SessionManager, check_session_id, check_user_id
+from minagent.session import (
+    Session,
+    SessionManager,
+    check_session_id,
+    check_user_id,
+    finished,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +76,29 @@ class SessionStore(SessionManager):
         """
 
     @abstractmethod
-    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
-        """Remove a session and the sessions inside it (`<session_id>/…`).
+    async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
+        """Take out a session and those inside it; `delete` does this, and erases.
 
         Args:
             session_id: The session.
-            seen: Remove it only if nobody has saved it since this was read.
+            seen: As for `delete`.
 
         Returns:
-            Whether it was removed. Deleting what is not there is harmless.
-
-        Raises:
-            ErasurePendingError: It is deleted, but its text is not out of the files
-                yet; see `erase`.
+            Whether it was there, and is not any more.
         """
 
     @abstractmethod
     async def rewrite(self, session: Session, places: Sequence[int]) -> None:
-        """Store events again, and leave no trace of what stood in their places.
-
-        This is the second half of `redact`; call that one.
+        """Store events again, in the place of what stood there; for `redact`.
 
         Args:
             session: A session, as it is stored.
             places: Which of its events, counted from 0.
-
-        Raises:
-            ErasurePendingError: As for `delete`.
         """
 
     @abstractmethod
     async def erase(self) -> None:
-        """Remove what deleted and redacted text is left in files.
-
-        Only after an `ErasurePendingError` is there any.
+        """Remove what `remove` and `rewrite` have left of the text in files.
 
         Raises:
             ErasurePendingError: Somebody still reads what was there before.
@@ -116,13 +111,38 @@ class SessionStore(SessionManager):
         Any other call afterwards raises `StoreClosedError`.
         """
 
+    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+        """Delete a session and the sessions inside it (`<session_id>/…`), for good.
+
+        If it is cut off, call it again.
+
+        Args:
+            session_id: The session.
+            seen: Delete it only if nobody has saved it since this was read.
+
+        Returns:
+            Whether it was deleted. Deleting what is not there is harmless.
+
+        Raises:
+            ErasurePendingError: It is deleted, but its text is not out of the files
+                yet, since somebody reads them. `erase` finishes it, and so does the
+                next deletion.
+        """
+        return await finished(self._delete(session_id, seen))
+
+    async def _delete(self, session_id: str, seen: Session | None) -> bool:
+        gone = await self.remove(session_id, seen=seen)
+        await self.erase()  # in any case: a deletion before may have been cut off
+        return gone
+
     async def prune(
         self, *, older_than: datetime, pending: Literal["keep", "delete"] = "keep"
     ) -> tuple[str, ...]:
         """Delete the sessions in which nothing has happened for long.
 
         A session and those inside it go together, once all of them are old enough.
-        One that is saved while this is at work stays.
+        One that is saved while this is at work stays. (Of those inside it, one that is
+        saved in the very moment of the deletion does not.)
 
         Args:
             older_than: A session goes if its newest event is older; an aware time.
@@ -134,6 +154,7 @@ class SessionStore(SessionManager):
 
         Raises:
             ValueError: The time is naive: in which time zone, nobody can tell.
+            CorruptSessionError: One cannot be read; delete it, and prune again.
             ErasurePendingError: As for `delete`, once all is deleted.
         """
         if older_than.tzinfo is None:
@@ -141,25 +162,27 @@ class SessionStore(SessionManager):
         if pending not in ("keep", "delete"):
             raise ValueError(f"pending is {pending!r}, not 'keep' or 'delete'")
         gone: tuple[str, ...] = ()
-        unfinished: errors.ErasurePendingError | None = None
-        for session_id, inside in (await self._old_families(older_than)).items():
-            session = await self.get(session_id)
-            members = [session, *[await self.get(each) for each in inside]]
-            waits = any(each and open_calls(each.events) for each in members)
-            if session is None or (waits and pending == "keep"):
+        for infos in await self._old_families(older_than):
+            family = [await self.get(info.session_id) for info in infos]
+            session, session_id = family[0], infos[0].session_id
+            stays = any(
+                each is None
+                or each.version != info.version
+                or (pending == "keep" and open_calls(each.events))
+                for each, info in zip(family, infos, strict=True)
+            )
+            if session is None or stays:
                 continue
-            try:
-                went = await self.delete(session_id, seen=session)
-            except errors.ErasurePendingError as error:
-                went, unfinished = True, error
-            gone += (session_id,) if went else ()
-        if unfinished is not None:
-            raise unfinished
+            if await self.remove(session_id, seen=session):
+                gone += (session_id,)
+        await self.erase()
         return gone
 
-    async def _old_families(self, older_than: datetime) -> dict[str, Sequence[str]]:
-        """Return the outermost sessions, with those inside, that are old altogether."""
-        families: dict[str, tuple[str, ...]] = {}
+    async def _old_families(
+        self, older_than: datetime
+    ) -> Sequence[Sequence[SessionInfo]]:
+        """Return the sessions that are old, each with those inside it behind it."""
+        families: dict[str, tuple[SessionInfo, ...]] = {}
         young: set[str] = set()
         after: str | None = None
         while page := await self.list(after=after, limit=1_000):
@@ -168,11 +191,11 @@ class SessionStore(SessionManager):
                 parts = info.session_id.split("/")
                 outer = ["/".join(parts[:end]) for end in range(1, len(parts))]
                 root = next((x for x in outer if x in families), info.session_id)
-                families[root] = (*families.get(root, ()), info.session_id)
+                families[root] = (*families.get(root, ()), info)
                 if info.updated_at >= older_than:
                     young.add(root)
             after = page[-1].session_id
-        return {x: all_[1:] for x, all_ in families.items() if x not in young}
+        return [infos for root, infos in families.items() if root not in young]
 
     async def redact(self, session_id: str, event_id: str, text: str) -> None:
         """Take what an event says out of a session, for good.
@@ -210,6 +233,7 @@ class SessionStore(SessionManager):
             except errors.SessionConflictError:
                 await asyncio.sleep(0)  # somebody was faster; mark what is there now
         await self.rewrite(session, places)
+        await self.erase()
 
     async def __aenter__(self) -> Self:
         return self
@@ -230,6 +254,10 @@ class InMemorySessionManager(SessionStore):
         self._closed = False
         # Several event loops, in threads of their own, may share one manager.
         self._lock = Lock()
+
+    async def __aenter__(self) -> Self:
+        with self._open():
+            return self
 
     async def create(self, session_id: str, user_id: str | None = None) -> Session:
         session = Session(session_id, user_id)
@@ -279,7 +307,7 @@ class InMemorySessionManager(SessionStore):
             for each in mine[:limit]
         ]
 
-    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+    async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
         with self._open():
             kept = self._sessions.get(session_id)
@@ -335,10 +363,11 @@ def _places(session: Session, event_id: str) -> list[int]:
     found = [event for event in log if event.event_id == event_id]
     if not found:
         raise errors.UnknownEventError(session.session_id, event_id=event_id)
+    left = {record.call.tool_call_id for record in open_calls(log)}
     for item in found[0].content:
-        record = record_of(log, getattr(item, "tool_call_id", ""))
-        if record and record.result is None:
-            raise errors.OpenCallError(record.call.tool_call_id)
+        call_id = getattr(item, "tool_call_id", "")
+        if call_id in left:
+            raise errors.OpenCallError(call_id)
     results = [item for item in found[0].content if isinstance(item, ToolResult)]
     return [
         at

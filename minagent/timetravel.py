@@ -141,17 +141,14 @@ async def fork(
     source = await _session(sessions, session_id)
     log, state = _as_at(source, at)
     waiting = {waiting_call(each) for each in pending_tool_calls(source)}
-    copied = {event.event_id for event in log}
     results = [*_known_results(source, log)]
     for record in open_calls([*log, *results]):
-        call, waits = record.call, record.call.tool_call_id in waiting
-        text, status = (COPY, "cancelled") if waits else (UNKNOWN_OUTCOME, "unknown")
-        results.append(Event(author=FORK, content=(failed(call, text, status),)))
-    redactions = [
-        event
-        for event in source.events
-        if any(marks(event, REDACTION)) and event.event_id not in copied
-    ]
+        if record.call.tool_call_id in waiting:
+            result = failed(record.call, COPY, "cancelled")
+        else:
+            result = failed(record.call, UNKNOWN_OUTCOME, "unknown")
+        results.append(Event(author=FORK, content=(result,)))
+    redactions = [event for event in source.events if any(marks(event, REDACTION))]
     about = Note(kind=FORK, data={"from": session_id, "at": at})
     copy = await sessions.create(new_id, user_id or source.user_id)
     copy.append(*log, *results, *redactions, Event(author=FORK, content=(about,)))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 from minagent import Event, Message, Session, SessionManager, SessionStore
 from minagent.errors import (
     CorruptSessionError,
-    InvalidSessionIdError,
     NewerDataError,
     SessionConflictError,
     SessionExistsError,
@@ -22,6 +21,7 @@ from minagent.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from minagent.events import utc_now
 from minagent.stores import (
     BlobSessionManager,
     FolderStorage,
@@ -30,18 +30,18 @@ from minagent.stores import (
     Storage,
 )
 from minagent.stores.blob import SEGMENT, id_in_key, id_of_key
-from minagent.testing import SessionManagerContract
+from minagent.testing import SessionStoreContract
 
 
-class TestBlobSessionManagerInAFolder(SessionManagerContract):
-    def open_manager(self, tmp_path: Path) -> SessionManager:
+class TestBlobSessionManagerInAFolder(SessionStoreContract):
+    def open_store(self, tmp_path: Path) -> SessionStore:
         return BlobSessionManager(FolderStorage(tmp_path / "s", durability="normal"))
 
 
-class TestBlobSessionManagerInMemory(SessionManagerContract):
+class TestBlobSessionManagerInMemory(SessionStoreContract):
     durable = False
 
-    def open_manager(self, tmp_path: Path) -> SessionManager:
+    def open_store(self, tmp_path: Path) -> SessionStore:
         return BlobSessionManager(MemoryStorage())
 
 
@@ -468,6 +468,101 @@ async def test_a_delete_that_was_cut_off_can_be_repeated(writes: int) -> None:
     assert await storage.list("") == []
 
 
+async def words_in(storage: Storage, word: str) -> list[str]:
+    """The keys of the objects that hold a word."""
+    keys = await storage.list("")
+    return [key for key in keys if word.encode() in (await storage.read(key) or b"")]
+
+
+@pytest.mark.parametrize("writes", range(8))
+async def test_a_delete_of_what_was_seen_that_was_cut_off_can_be_repeated(
+    writes: int,
+) -> None:
+    storage = CutOff()
+    store = BlobSessionManager(storage)
+    session = await store.create("ada", "ann")
+    await say_often(store, session, 3)
+    storage.left = writes
+    with suppress(StoreUnavailableError):
+        await store.delete("ada", seen=session)
+
+    storage.left = 1_000_000
+    again = BlobSessionManager(storage)
+    found = await again.get("ada")
+    assert found is None or len(texts(found)) == 3
+    assert await ids(again) == (["ada"] if found else [])
+    await again.delete("ada")
+
+    assert await storage.list("") == []
+
+
+@pytest.mark.parametrize("writes", range(8))
+async def test_a_prune_that_was_cut_off_can_be_repeated(
+    writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minagent.stores.blob.CLOSING", timedelta(0))  # a minute later
+    storage = CutOff()
+    store = BlobSessionManager(storage)
+    await say(store, await store.create("ada", "ann"), "marker")
+    later = utc_now() + timedelta(days=1)
+    storage.left = writes
+    with suppress(StoreUnavailableError):
+        await store.prune(older_than=later)
+
+    storage.left = 1_000_000
+    await BlobSessionManager(storage).prune(older_than=later)
+
+    assert await words_in(storage, "marker") == []
+
+
+@pytest.mark.parametrize("writes", range(6))
+async def test_a_redaction_that_was_cut_off_can_be_repeated(writes: int) -> None:
+    storage = CutOff()
+    store = BlobSessionManager(storage)
+    session = await store.create("ada")
+    await say(store, session, "marker", "Hello.")
+    await say_often(store, session, SEGMENT + 2)
+    assert len(await words_in(storage, "marker")) == 2  # a save, and a segment
+    event_id = session.events[0].event_id
+    storage.left = writes
+    with suppress(StoreUnavailableError):
+        await store.redact("ada", event_id, "[gone]")
+
+    storage.left = 1_000_000
+    for each in (store, BlobSessionManager(storage)):
+        first = "marker" if writes == 0 else "[gone]"
+        assert texts(await got(each))[:3] == [first, "Hello.", "0"]
+    await BlobSessionManager(storage).redact("ada", event_id, "[gone]")
+
+    assert await words_in(storage, "marker") == []
+    assert texts(await got(store))[:3] == ["[gone]", "Hello.", "0"]
+
+
+@pytest.mark.parametrize("saves", [SEGMENT - 1, SEGMENT, SEGMENT + 1])
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_segment_that_is_written_meanwhile_keeps_a_redacted_word(
+    seed: int, saves: int
+) -> None:
+    """A save repeats older ones in a segment; what it read may be redacted by then."""
+    storage = Hesitant(seed)
+    store, other = BlobSessionManager(storage), BlobSessionManager(storage)
+    session = await store.create("ada")
+    await say(store, session, "marker")
+    await say_often(store, session, saves - 1)
+
+    async def talk() -> None:
+        for number in range(3):
+            with suppress(SessionConflictError):
+                await say(other, await got(other), f"more {number}")
+
+    await asyncio.gather(
+        talk(), store.redact("ada", session.events[0].event_id, "[gone]")
+    )
+
+    assert await words_in(storage, "marker") == []
+    assert texts(await got(BlobSessionManager(storage)))[0] == "[gone]"
+
+
 @pytest.mark.parametrize("writes", range(4))
 async def test_a_create_that_was_cut_off_can_be_repeated(writes: int) -> None:
     storage = CutOff()
@@ -759,11 +854,16 @@ class World:
                 self.held[index, session_id] = session
         if name in ("save", "save stale") and (index, session_id) in self.held:
             await self.save(manager, self.held[index, session_id], count)
-        elif name == "delete":
-            await manager.delete(session_id)
+        elif name.startswith("delete"):
+            held = self.held.get((index, session_id))
+            await manager.delete(
+                session_id, seen=held if name == "delete seen" else None
+            )
         elif name == "create":
             with suppress(SessionExistsError):
                 self.held[index, session_id] = await manager.create(session_id)
+        elif name == "redact":
+            await self.redact(manager, session_id, count)
         elif name == "back up":
             await self.storage.back_up()
         elif name == "restore":
@@ -775,6 +875,12 @@ class World:
         with suppress(SessionConflictError, SessionNotFoundError):
             await say(manager, session, *words)
 
+    async def redact(self, store: SessionStore, session_id: str, place: int) -> None:
+        session = await store.get(session_id)
+        if session is not None and session.events:
+            event = session.events[place % len(session.events)]
+            await store.redact(session_id, event.event_id, next(self.words))
+
     async def check(self) -> None:
         """Compare what each manager says with what one says that has seen nothing."""
         for session_id in IDS:
@@ -784,12 +890,16 @@ class World:
                 assert (warm and warm.to_json()) == (cold and cold.to_json())
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("more", [("delete",), ("back up", "restore")], ids=str)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "more",
+    [("delete", "delete seen"), ("back up", "restore"), ("redact", "delete")],
+    ids=str,
+)
 async def test_a_warm_manager_never_differs_from_a_cold_one(
     seed: int, more: tuple[str, ...]
 ) -> None:
-    """Whatever others save, delete, create again, or restore from a backup."""
+    """Whatever others save, delete, create again, redact, or restore from a backup."""
     chance, world = random.Random(seed), World()
     for session_id in IDS:
         await world.managers[0].create(session_id)
@@ -855,49 +965,6 @@ async def test_o25_every_accepted_id_is_a_session_of_its_own(
 # --- list ---------------------------------------------------------------------
 
 
-async def test_list_of_a_fresh_storage_is_empty(store: SessionStore) -> None:
-    assert await store.list() == []
-
-
-async def test_list_shows_what_is_known_of_a_session(store: SessionStore) -> None:
-    session = await store.create("ada", user_id="ann")
-    [fresh] = await store.list()
-    await say(store, session, "Hello.", "Goodbye.")
-    session.append(said("never saved"))
-
-    [info] = await store.list()
-
-    assert (fresh.version, fresh.event_count) == (0, 0)
-    assert fresh.updated_at == fresh.created_at == session.created_at
-    assert (info.session_id, info.user_id) == ("ada", "ann")
-    assert (info.version, info.event_count) == (1, 2)
-    assert info.created_at == session.created_at
-    assert info.updated_at == session.events[1].timestamp
-
-
-async def test_list_gives_pages_in_the_order_of_the_ids(store: SessionStore) -> None:
-    expected = ["A", "B", "a", "a/b", "b", "é", "\uffff", "\U00010000"]
-    for session_id in reversed(expected):
-        await store.create(session_id)
-
-    pages: list[list[str]] = []
-    after = None
-    while page := await store.list(limit=3, after=after):
-        pages.append([info.session_id for info in page])
-        after = pages[-1][-1]
-
-    assert pages == [expected[:3], expected[3:6], expected[6:]]
-
-
-async def test_list_goes_on_after_an_id_that_is_gone(store: SessionStore) -> None:
-    for session_id in ("a", "b", "b/c", "c"):
-        await store.create(session_id)
-    await store.delete("b")
-
-    assert [info.session_id for info in await store.list(after="b")] == ["c"]
-    assert [info.session_id for info in await store.list(after="aa")] == ["c"]
-
-
 async def test_list_of_one_user_reads_no_session_of_another() -> None:
     storage = Counting()
     store = BlobSessionManager(storage)
@@ -931,56 +998,6 @@ async def test_a_page_is_full_although_entries_without_a_session_stand_between()
     assert [info.session_id for info in await store.list(limit=3)] == ["s0", "s3", "s6"]
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-async def test_a_page_has_room_for_one(store: SessionStore, limit: int) -> None:
-    with pytest.raises(ValueError, match=f"limit is {limit}"):
-        await store.list(limit=limit)
-
-
-# --- delete -------------------------------------------------------------------
-
-
-async def test_delete_removes_the_session_and_those_inside_and_no_other(
-    store: SessionStore,
-) -> None:
-    gone = ["trip", "trip/", "trip/writer", "trip/writer/call_1", "trip/\U0010ffff"]
-    kept = ["tri", "trip ", "trip-2", "trip0", "trip0/writer", "tripx", "tripx/writer"]
-    kept += ["Trip", "Trip/writer", "x/trip", "x/trip/writer", "trip\\writer", "trip."]
-    for session_id in [*gone, *kept]:
-        await say(store, await store.create(session_id, "ann"), "Hello.")
-
-    assert await store.delete("trip") is True
-
-    assert await ids(store) == sorted(kept)
-    for session_id in gone:
-        assert await store.get(session_id) is None
-
-
-async def test_delete_of_an_unknown_id_is_false_and_harmless(
-    store: SessionStore,
-) -> None:
-    await store.create("ada")
-
-    assert await store.delete("nobody") is False
-    assert await store.delete("ada") is True
-    assert await store.delete("ada") is False
-
-
-async def test_delete_of_an_id_with_sessions_inside_only_removes_them(
-    store: SessionStore,
-) -> None:
-    await store.create("trip/writer")
-
-    assert await store.delete("trip") is False
-
-    assert await ids(store) == []
-
-
-async def test_delete_of_what_is_no_id_is_refused(store: SessionStore) -> None:
-    with pytest.raises(InvalidSessionIdError):
-        await store.delete("")
-
-
 async def test_o29_nothing_of_a_deleted_session_is_left(tmp_path: Path) -> None:
     store = BlobSessionManager(FolderStorage(tmp_path / "s", durability="normal"))
     for session_id in ("marker", "marker/writer"):
@@ -1007,30 +1024,6 @@ async def test_a_session_that_is_damaged_can_be_deleted(
 
 
 # --- Closing ------------------------------------------------------------------
-
-Use = Callable[[SessionStore], Awaitable[object]]
-USES: dict[str, Use] = {
-    "create": lambda store: store.create("new"),
-    "get": lambda store: store.get("ada"),
-    "get_or_create": lambda store: store.get_or_create("ada"),
-    "save": lambda store: store.save(Session("ada")),
-    "list": lambda store: store.list(),
-    "delete": lambda store: store.delete("ada"),
-    "async with": lambda store: store.__aenter__(),
-}
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-async def test_after_its_block_a_store_refuses_every_use(
-    store: SessionStore, use: Use
-) -> None:
-    async with store as entered:
-        await entered.create("ada")
-    await store.aclose()
-
-    assert entered is store
-    with pytest.raises(StoreClosedError):
-        await use(store)
 
 
 async def test_closing_closes_the_storage(

@@ -464,9 +464,9 @@ DAMAGED = {
     "an event is missing": f"DELETE FROM events WHERE seq = 1 AND {OF_BOB}",
     "the last event is missing": f"DELETE FROM events WHERE seq = 2 AND {OF_BOB}",
     "all events are missing": f"DELETE FROM events WHERE {OF_BOB}",
-    "an event has moved": f"UPDATE events SET seq = 7 WHERE seq = 1 AND {OF_BOB}",
+    "an event has moved": f"UPDATE events SET id = id + 6 WHERE seq = 1 AND {OF_BOB}",
     "there is an event too many": (
-        f"INSERT INTO events SELECT session, 3, data FROM events "
+        f"INSERT INTO events (id, data) SELECT id + 1, data FROM events "
         f"WHERE seq = 2 AND {OF_BOB}"
     ),
     "the state is no JSON": "UPDATE sessions SET state = '{' WHERE session_id = 'bob'",

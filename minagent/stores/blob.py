@@ -42,12 +42,14 @@ from typing import Any, NoReturn, Self, TypeVar
 from minagent.errors import (
     CorruptSessionError,
     MinagentError,
+    MissingKeyError,
     NewerDataError,
     SessionConflictError,
     SessionExistsError,
     SessionNotFoundError,
     StoreClosedError,
     StoreUnavailableError,
+    TamperedDataError,
 )
 from minagent.events import Event, dump_json, load_json, plain, utc_now
 from minagent.marks import extended
@@ -82,6 +84,7 @@ T = TypeVar("T")
 
 # After these a write may have been done or not.
 _IN_DOUBT = (StoreUnavailableError, OSError)
+_UNREADABLE = (CorruptSessionError, NewerDataError, MissingKeyError, TamperedDataError)
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 _ENTRY = re.compile(r"index/all/([0-9a-z._~]+)-([0-9a-f]{32})\.json")
 
@@ -110,11 +113,15 @@ class BlobSessionManager(SessionStore):
 
     async def _create(self, session: Session) -> None:
         session_id = session.session_id
-        head = await self._head(session_id)
-        if head is not None and not await self._is_left_over(head):
-            raise SessionExistsError(session_id)
-        if head is not None:
-            await self._delete(session_id)
+        while head := await self._head(session_id):
+            with suppress(_GoneError):
+                last = await self._last_save(head)
+                if not (last and last.closed):
+                    raise SessionExistsError(session_id)
+                if utc_now() - last.updated_at > CLOSING:
+                    await self._take_out(session_id)  # which was cut off
+                else:
+                    await asyncio.sleep(0.05)  # it is being deleted
         keys = _Keys(session_id, session.incarnation)
         entry = _entry(session, deleted=False)
         # The index first: a session that is in no list would be worse than an entry
@@ -375,10 +382,17 @@ class BlobSessionManager(SessionStore):
         session_id = id_of_key(entry[1])
         head = await self._head(session_id)
         if head is None or head.incarnation != entry[2]:
+            own = id_in_key(session_id)
+            with suppress(*_UNREADABLE):
+                # What a deletion has left that was cut off.
+                await self._sweep(await self._storage.list(f"sessions/{own}/"))
+                await self._sweep_index([f"index/all/{own}-"])
             return None
         with suppress(_GoneError):
             last = await self._last_save(head)
             if last and last.closed:
+                if utc_now() - last.updated_at > CLOSING:
+                    await self._take_out(session_id)  # which was cut off
                 return None
             return SessionInfo(
                 session_id=session_id,
@@ -398,36 +412,27 @@ class BlobSessionManager(SessionStore):
 
     # --- delete ---------------------------------------------------------------
 
-    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+    async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
         self._check_open()
-        close = None if seen is None else _Write.closing(seen)
-        return await finished(self._delete_unchanged(session_id, seen, close))
+        return await finished(self._remove_session(session_id, seen))
 
-    async def _delete_unchanged(
-        self, session_id: str, seen: Session | None, close: "_Write | None"
-    ) -> bool:
-        if seen is not None and close is not None:
+    async def _remove_session(self, session_id: str, seen: Session | None) -> bool:
+        if seen is not None:
+            # One last save, so that nobody can save behind what was seen.
+            close = _Write.closing(seen)
             try:
                 head = await self._head_of(seen)
-                # One last save, so that nobody else can save behind what was seen.
                 name, data = head.keys.version(close.version), close.data(seen)
-                if not await self._follows(head, close) or not await self._is_created(
-                    name, data
-                ):
+                if not await self._follows(head, close):
+                    return False
+                if not await self._is_created(name, data):
                     return False
             except (SessionNotFoundError, _GoneError):
                 return False
-        return await self._delete(session_id)
+        return await self._take_out(session_id)
 
-    async def _is_left_over(self, head: "_Head") -> bool:
-        """Whether a session was closed to be deleted, and that was cut off."""
-        with suppress(_GoneError):
-            last = await self._last_save(head)
-            return bool(last and last.closed and utc_now() - last.updated_at > CLOSING)
-        return False
-
-    async def _delete(self, session_id: str) -> bool:
+    async def _take_out(self, session_id: str) -> bool:
         """Remove the heads, then the rest; a call that was cut off can be repeated."""
         own, inside = id_in_key(session_id), id_in_key(f"{session_id}/")
         places = [f"sessions/{own}/", f"sessions/{inside}"]
@@ -476,7 +481,7 @@ class BlobSessionManager(SessionStore):
     async def _remove_head(self, key: str) -> None:
         session_id = id_of_key(key.split("/")[1])
         self._cache.forget(session_id)
-        with suppress(CorruptSessionError, NewerDataError):
+        with suppress(*_UNREADABLE):
             head = await self._head(session_id)
             if head is not None:
                 # If this is cut off, the next call knows what to do with the entry.
@@ -498,19 +503,25 @@ class BlobSessionManager(SessionStore):
 
     async def _sweep_index(self, prefixes: Sequence[str]) -> None:
         for key in await self._list_each(prefixes):
-            entry, data = _ENTRY.fullmatch(key), await self._storage.read(key)
-            if entry is None or data is None:
+            entry = _ENTRY.fullmatch(key)
+            if entry is None:
                 continue
             session_id = id_of_key(entry[1])
             if await self._alive(session_id) == entry[2]:
                 continue
-            found = self._parse(session_id, entry[2], data)
-            with reading(session_id):
-                # Without the mark, somebody may be about to create the head.
-                since = utc_now() - datetime.fromisoformat(found["created_at"])
-                if found["deleted"] or since > CUT_OFF_AFTER:
-                    keys = _Keys(session_id, entry[2]).entries(found["user_id"])
-                    await self._remove([*reversed(keys)])
+            try:
+                data = await self._storage.read(key)
+                if data is None:
+                    continue
+                found = self._parse(session_id, entry[2], data)
+                with reading(session_id):
+                    # Without the mark, somebody may be about to create the head.
+                    since = utc_now() - datetime.fromisoformat(found["created_at"])
+                    if found["deleted"] or since > CUT_OFF_AFTER:
+                        keys = _Keys(session_id, entry[2]).entries(found["user_id"])
+                        await self._remove([*reversed(keys)])
+            except _UNREADABLE:
+                await self._storage.delete(key)
 
     async def _alive(self, session_id: str) -> str | None:
         """Return the incarnation that a session has now."""

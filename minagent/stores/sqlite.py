@@ -9,8 +9,8 @@ Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. At the end 
 the opening of a file.
 
 This file knows nothing of runs. Other programs may read the file: `data` holds an
-event as `Event.to_json` writes it, `seq` counts from 0 without gaps, and `user_version`
-is the version of the schema.
+event as `Event.to_json` writes it, `session` is the key of its session, `seq` counts
+from 0 without gaps, and `user_version` is the version of the schema.
 """
 
 import asyncio
@@ -76,7 +76,6 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (session, seq)
         ) STRICT, WITHOUT ROWID
         """,
-        # Not a foreign key: SQLite enforces those only where a connection asks for it.
         """
         CREATE TRIGGER delete_events AFTER DELETE ON sessions BEGIN
             DELETE FROM events WHERE session = OLD.key;
@@ -103,6 +102,51 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
             SELECT RAISE(ABORT, 'stale') WHERE changes() = 0;
             INSERT INTO events (session, seq, data)
             SELECT s.key, s.event_count - NEW.added + e.key, e.value
+              FROM sessions AS s, json_each(NEW.events) AS e
+             WHERE s.session_id = NEW.session_id;
+        END
+        """,
+    ),
+    (
+        # A row of a table that has a rowid fits into its page up to 4 kB; without one,
+        # as before, up to 1 kB, and what does not fit takes a page more.
+        "DROP TRIGGER save",
+        "DROP TRIGGER delete_events",
+        "ALTER TABLE events RENAME TO events_of_version_1",
+        """
+        CREATE TABLE events (
+            id INTEGER PRIMARY KEY,
+            data TEXT NOT NULL,
+            session INTEGER AS (id >> 32),
+            seq INTEGER AS (id & 4294967295)
+        ) STRICT
+        """,
+        """
+        INSERT INTO events (id, data)
+        SELECT (session << 32) + seq, data FROM events_of_version_1 ORDER BY session, seq
+        """,
+        "DROP TABLE events_of_version_1",
+        # Not a foreign key: SQLite enforces those only where a connection asks for it.
+        """
+        CREATE TRIGGER delete_events AFTER DELETE ON sessions BEGIN
+            DELETE FROM events
+             WHERE id BETWEEN OLD.key << 32 AND (OLD.key << 32) + 4294967295;
+        END
+        """,
+        """
+        CREATE TRIGGER save INSTEAD OF INSERT ON saves BEGIN
+            UPDATE sessions
+               SET version = version + 1,
+                   write_id = NEW.write_id,
+                   updated_at = NEW.updated_at,
+                   state = NEW.state,
+                   event_count = event_count + NEW.added
+             WHERE session_id = NEW.session_id
+               AND incarnation = NEW.incarnation
+               AND version = NEW.version;
+            SELECT RAISE(ABORT, 'stale') WHERE changes() = 0;
+            INSERT INTO events (id, data)
+            SELECT (s.key << 32) + s.event_count - NEW.added + e.key, e.value
               FROM sessions AS s, json_each(NEW.events) AS e
              WHERE s.session_id = NEW.session_id;
         END
@@ -136,7 +180,7 @@ SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 LAST_WRITE = """
     SELECT incarnation, write_id,
-           (SELECT data FROM events WHERE session = sessions.key AND seq = :seq)
+           (SELECT data FROM events WHERE id = (sessions.key << 32) + :seq)
       FROM sessions WHERE session_id = :session_id
 """
 # The session's own row, and then its events from a place on. Joining the two would
@@ -147,9 +191,13 @@ READ = """
     UNION ALL
     SELECT seq, data, NULL, NULL, NULL, NULL, NULL, NULL
       FROM events
-     WHERE session = (SELECT key FROM sessions WHERE session_id = :session_id)
-       AND seq >= (SELECT CASE WHEN epoch = :epoch THEN :start ELSE 0 END
-                     FROM sessions WHERE session_id = :session_id)
+     WHERE id BETWEEN (
+               SELECT (key << 32) + CASE WHEN epoch = :epoch THEN :start ELSE 0 END
+                 FROM sessions WHERE session_id = :session_id
+           ) AND (
+               SELECT (key << 32) + 4294967295
+                 FROM sessions WHERE session_id = :session_id
+           )
 """
 LIST = """
     SELECT session_id, user_id, version, event_count, created_at, updated_at
@@ -169,9 +217,8 @@ DELETE = """
 """
 REWRITE = """
     UPDATE events SET data = :data
-     WHERE seq = :seq
-       AND session = (SELECT key FROM sessions WHERE session_id = :session_id
-                         AND incarnation = :incarnation)
+     WHERE id = (SELECT (key << 32) + :seq FROM sessions
+                  WHERE session_id = :session_id AND incarnation = :incarnation)
 """
 
 Values: TypeAlias = Sequence[Any] | dict[str, Any]
@@ -317,19 +364,9 @@ class SQLiteSessionManager(SessionStore):
         check_page(user_id, limit, after)
         asked = {"after": after or "", "user_id": user_id, "limit": limit}
         rows = await self._rows(LIST, asked)
-        return [
-            SessionInfo(
-                session_id=row[0],
-                user_id=row[1],
-                version=row[2],
-                event_count=row[3],
-                created_at=datetime.fromisoformat(row[4]),
-                updated_at=datetime.fromisoformat(row[5]),
-            )
-            for row in rows
-        ]
+        return [_info(*row) for row in rows]
 
-    async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
+    async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
         asked = {
             "session_id": session_id,
@@ -339,23 +376,36 @@ class SQLiteSessionManager(SessionStore):
         gone = await finished(self._rows(DELETE, asked, session_id))
         for (each,) in gone:
             self._cache.forget(each)
-        if gone:
-            await self.erase()
         return any(each == session_id for (each,) in gone)
 
     async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+        self._check_open()
         about = {"session_id": session.session_id, "incarnation": session.incarnation}
         for at in places:
             row = {**about, "seq": at, "data": session.events[at].to_json()}
             await finished(self._rows(REWRITE, row, session.session_id))
-        await self.erase()
 
     async def erase(self) -> None:
-        # What is deleted is overwritten in the file itself (`secure_delete`); what is
-        # in the write-ahead log goes when the log is emptied.
-        rows = await finished(self._rows(EMPTY_LOG, (), patience=ERASE_SECONDS))
-        if rows[0][0]:  # busy
-            raise ErasurePendingError(place=str(self._file.path))
+        self._check_open()
+        if not self._file.path.exists():
+            return
+        deadline = time.monotonic() + ERASE_SECONDS
+        while not await finished(self._is_erased()):
+            if time.monotonic() > deadline:
+                raise ErasurePendingError(place=str(self._file.path))
+            await asyncio.sleep(0.01)  # others erase, and SQLite does not wait for them
+
+    async def _is_erased(self) -> bool:
+        try:
+            # Where pages were split, copies of rows are left that no row knows of: so
+            # the file is written anew. What is in the log goes when that is emptied.
+            await self._rows("VACUUM", (), patience=ERASE_SECONDS)
+            [(is_busy, *_)] = await self._rows(EMPTY_LOG, (), patience=ERASE_SECONDS)
+        except StoreUnavailableError as error:
+            if not _is_busy(error.__cause__):
+                raise
+            return False
+        return not is_busy
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -486,6 +536,20 @@ def _leads_to(seen: Seen, rows: Rows) -> bool:
     return rows[0][3] == seen.epoch and seen.events[-1].event_id in found
 
 
+def _info(
+    session_id: str, user_id: str | None, version: int, count: int, *times: str
+) -> SessionInfo:
+    with reading(session_id):
+        created_at, updated_at = map(datetime.fromisoformat, times)
+    return SessionInfo(session_id, user_id, version, count, created_at, updated_at)
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    """Whether others are at work on the file just now."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 # --- Opening ------------------------------------------------------------------
 
 
@@ -509,11 +573,11 @@ class _File:
             check_same_thread=False,  # its thread may have ended when it is closed
         )
         try:
+            connection.execute("PRAGMA secure_delete = ON")
             if not self._is_current(connection):  # asked before anything is changed
                 self._use_wal(connection)
                 self._migrate(connection)
             connection.execute(f"PRAGMA synchronous = {self.durability}")
-            connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
             raise
@@ -551,11 +615,7 @@ class _File:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if (
-                    error.sqlite_errorcode & 0xFF not in busy
-                    or time.monotonic() > deadline
-                ):
+                if not _is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 

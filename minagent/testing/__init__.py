@@ -1,9 +1,10 @@
 """Checks and doubles for tests of your own.
 
 `SessionManagerContract` is the promises of `SessionManager` as tests that you inherit,
-and `StorageContract` those of `Storage`; they need pytest. `FakeAnthropic` is a double
-of the Messages API; it needs nothing. What you name is imported then, not before.
-Nothing in minagent imports this package.
+`SessionStoreContract` those of `SessionStore`, and `StorageContract` those of
+`Storage`; they need pytest. `FakeAnthropic` is a double of the Messages API; it needs
+nothing. What you name is imported then, not before. Nothing in minagent imports this
+package.
 """
 
 import sys
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         Slow,
     )
     from minagent.testing.storage_contract import StorageContract
+    from minagent.testing.store_contract import SessionStoreContract
 
 __all__ = [
     "ApiError",
@@ -27,12 +29,14 @@ __all__ = [
     "Edited",
     "FakeAnthropic",
     "SessionManagerContract",
+    "SessionStoreContract",
     "Slow",
     "StorageContract",
 ]
 
 _CONTRACTS = {
     "SessionManagerContract": "minagent.testing.contracts",
+    "SessionStoreContract": "minagent.testing.store_contract",
     "StorageContract": "minagent.testing.storage_contract",
 }
 
@@ -46,7 +50,8 @@ def __getattr__(name: str) -> object:
     try:
         if home not in sys.modules:
             # Only then does pytest show, for an assert in that file, what was compared.
-            import_module("pytest").register_assert_rewrite(home)
+            new = {*_CONTRACTS.values()} - {*sys.modules}
+            import_module("pytest").register_assert_rewrite(*new)
         return getattr(import_module(home), name)
     except ModuleNotFoundError as error:
         if error.name not in {"pytest", "pytest_asyncio"}:
