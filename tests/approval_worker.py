@@ -10,8 +10,8 @@ plays the whole story that each line asks for in a child of its own, which is ki
 with SIGKILL at the step, or after the time, that the line names. The answer is the
 signal that ended the child, or 0. A fork costs far less than an interpreter's start.
 
-Each order names a database, and a file `effects`: what the tools do is to write their
-call id into it, and to disk.
+Each order names a database (a file, or the address of a store), and a file `effects`:
+what the tools do is to write their call id into it, and to disk.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from approving import Beside, call
 
@@ -34,6 +34,7 @@ from minagent import (
     PendingToolCall,
     Session,
     SessionManager,
+    SessionStore,
     Tool,
     ToolConfirmation,
     ToolResult,
@@ -41,7 +42,7 @@ from minagent import (
     tool,
 )
 from minagent.models import ScriptedModel
-from minagent.stores import SQLiteSessionManager
+from minagent.stores import SQLiteSessionManager, open_store
 
 REPLY = [call("look", "free"), call("pay", "one", n=1), call("pay", "two", n=2)]
 """What the model asks for: one call that is free, and two that a person decides on."""
@@ -55,6 +56,12 @@ STORIES: Mapping[str, Sequence[Mapping[str, str]]] = {
 """By name, what a person decides: the decisions of one run after those of another."""
 
 Passed = Callable[[], None]
+
+
+def opened(place: str, durability: Literal["full", "normal"] = "full") -> SessionStore:
+    if "://" in place:
+        return open_store(place)
+    return SQLiteSessionManager(place, durability=durability)
 
 
 def decision_on(asked: PendingToolCall, verdict: str) -> ToolConfirmation:
@@ -95,7 +102,7 @@ async def approved(
     sessions: SessionManager, order: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run once, as the order says, and tell how it ended."""
-    model = ScriptedModel(["Done."])
+    model = ScriptedModel([REPLY if order.get("pauses") else "Done."])
     tools = tools_of(Path(order["effects"]), lambda: None, order["seconds"])
     agent = Agent(model, tools=tools, session_manager=sessions)
     decisions = [
@@ -128,14 +135,14 @@ class Counted(Beside):
         self.passed()
 
 
-async def told(order: Mapping[str, Any], passed: Passed) -> None:
+async def told(store: SessionStore, order: Mapping[str, Any], passed: Passed) -> None:
     """Play a whole story: the question, the pause, the decisions and the answer."""
 
     def reply(request: ModelRequest) -> Any:
         passed()
         return "Done." if len(request.turns) > 1 else REPLY
 
-    async with SQLiteSessionManager(order["database"]) as inner:
+    async with store as inner:
         agent = Agent(
             ScriptedModel([reply, reply]),
             tools=tools_of(Path(order["effects"]), passed),
@@ -154,6 +161,7 @@ async def told(order: Mapping[str, Any], passed: Passed) -> None:
 
 def die(order: Mapping[str, Any]) -> int:
     """Play a story in a child and kill it; return the signal that ended it, or 0."""
+    store = opened(order["database"])  # its driver is imported once, and not by each
     child = os.fork()
     if child == 0:
         left = order.get("step", 0)
@@ -166,7 +174,7 @@ def die(order: Mapping[str, Any]) -> int:
 
         status = 1
         try:
-            asyncio.run(told(order, passed))
+            asyncio.run(told(store, order, passed))
             status = 0
         finally:
             os._exit(status)  # what the parent has buffered is the parent's to write
@@ -182,11 +190,11 @@ def die(order: Mapping[str, Any]) -> int:
 def race(orders: Iterable[Mapping[str, Any]]) -> None:
     """Carry out each order; the database stays open for those that come after it."""
     with asyncio.Runner() as runner:
-        open_: dict[str, SQLiteSessionManager] = {}
+        open_: dict[str, SessionStore] = {}
         for order in orders:
             path = order["database"]
             if path not in open_:
-                open_[path] = SQLiteSessionManager(path, durability="normal")
+                open_[path] = opened(path, "normal")
                 runner.run(open_[path].__aenter__())
             print(json.dumps(runner.run(approved(open_[path], order))), flush=True)
         for sessions in open_.values():

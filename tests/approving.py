@@ -1,18 +1,16 @@
 """What the tests of approval share: a desk, and managers that get in the way."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import Place
 
 from minagent import (
     Agent,
     AgentResult,
     Event,
-    InMemorySessionManager,
     PendingToolCall,
     Reasoning,
     Session,
@@ -26,7 +24,6 @@ from minagent import (
 )
 from minagent.events import ContentItem
 from minagent.models import ScriptedModel
-from minagent.stores import SQLiteSessionManager
 
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -172,21 +169,6 @@ DELETE_2 = call("delete", "c2", n=2)
 DELETE_3 = call("delete", "c3", n=3)
 SEND = call("send", "c4", to="a", n=1)
 PAY = call("pay", "c5", n=5)
-
-
-class Place:
-    """Where sessions are kept: it outlives the managers that are opened on it."""
-
-    def __init__(self, path: Path | None, opened: AsyncExitStack) -> None:
-        self.path, self.opened = path, opened
-        self.memory = InMemorySessionManager()
-
-    async def open(self) -> SessionManager:
-        """Return a new manager on the file; in memory there is but the one."""
-        if self.path is None:
-            return self.memory
-        manager = SQLiteSessionManager(self.path, durability="normal")
-        return await self.opened.enter_async_context(manager)
 
 
 class Desk:

@@ -1,15 +1,16 @@
 """What the tests share."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from approving import Desk, Place
+from approving import Desk
 from hypothesis import HealthCheck, settings
+from stores import EVERY, FAST, Place, params
 
-from minagent import InMemorySessionManager, SessionStore
-from minagent.stores import SQLiteSessionManager
+from minagent import SessionStore
 
 # The machine may be busy with other things: how long an example takes says nothing.
 settings.register_profile(
@@ -21,33 +22,37 @@ settings.register_profile(
 settings.load_profile("minagent")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def sessions(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[SessionStore]:
-    """Each shipped manager in turn."""
-    if request.param == "memory":
-        yield InMemorySessionManager()
-        return
-    async with SQLiteSessionManager(tmp_path / "sessions.db") as store:
-        yield store
+# What these cases say holds on every store; of the others, on two.
+ON_EVERY_STORE = re.compile(r"test_o(08|09|1[0-5]|19|20|21|2[5-9])_")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the stores that a test runs on."""
+    if "store_name" in metafunc.fixturenames:
+        of_every = ON_EVERY_STORE.match(metafunc.function.__name__)
+        metafunc.parametrize("store_name", params(*(EVERY if of_every else FAST)))
 
 
 @pytest.fixture
-def restarted(sessions: SessionStore, tmp_path: Path) -> Callable[[], SessionStore]:
-    """Make a manager as another process would: it shares the file and nothing else.
-
-    What is kept in memory has no file, so there the manager stays the same.
-    """
-    if isinstance(sessions, InMemorySessionManager):
-        return lambda: sessions
-    return lambda: SQLiteSessionManager(tmp_path / "sessions.db")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
-    """An agent with free and gated tools, on each shipped manager in turn."""
-    path = tmp_path / "sessions.db" if request.param == "sqlite" else None
+async def place(store_name: str, tmp_path: Path) -> AsyncIterator[Place]:
+    """Where the sessions of a test are kept, on each store in turn."""
     async with AsyncExitStack() as opened:
-        place = Place(path, opened)
-        yield Desk(place, await place.open())
+        yield Place(store_name, tmp_path, opened)
+
+
+@pytest.fixture
+async def sessions(place: Place) -> SessionStore:
+    """A manager on each store in turn."""
+    return await place.open()
+
+
+@pytest.fixture
+def restarted(place: Place) -> Callable[[], SessionStore]:
+    """Make a manager as another process would: it shares what is stored, no more."""
+    return place.make
+
+
+@pytest.fixture
+async def desk(place: Place) -> Desk:
+    """An agent with free and gated tools, on each store in turn."""
+    return Desk(place, await place.open())

@@ -722,8 +722,8 @@ async def test_o12_only_the_instructions_of_the_code_that_runs_are_sent(
     for request in model.requests:
         assert not any("ZEBRA" in word for word in sent_words(request))
     text = (await stored(restarted())).to_json()
-    files = await asyncio.to_thread(lambda: [*tmp_path.iterdir()])
-    on_disk = b"".join(path.read_bytes() for path in files)
+    files = await asyncio.to_thread(lambda: [*tmp_path.rglob("*")])
+    on_disk = b"".join(path.read_bytes() for path in files if path.is_file())
     for animal in ("ZEBRA", "GIRAFFE"):
         assert animal not in text
         assert animal.encode() not in on_disk

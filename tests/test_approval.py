@@ -1046,10 +1046,10 @@ def bad_decision(kind: str, asked: dict[str, PendingToolCall]) -> ToolConfirmati
     }[kind]
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("kind", BAD)
 async def test_one_bad_decision_among_three_changes_nothing(
-    desk: Desk, kind: str, place: int
+    desk: Desk, kind: str, at: int
 ) -> None:
     # Promise 20.
     ids = ["denied", "first", "second", "third"]
@@ -1060,14 +1060,14 @@ async def test_one_bad_decision_among_three_changes_nothing(
     await desk.agent().run(session_id="s")  # closes the question that has expired
     before = await desk.session()
     decisions = [asked["first"].approve(), asked["second"].deny("no")]
-    decisions.insert(place, bad_decision(kind, asked))
+    decisions.insert(at, bad_decision(kind, asked))
     await desk.restart()
 
     with pytest.raises(ApprovalError) as raised:
         await desk.decide(*decisions)
 
     assert type(raised.value) is BAD[kind]
-    assert raised.value.tool_call_id in (decisions[place].tool_call_id, "first")
+    assert raised.value.tool_call_id in (decisions[at].tool_call_id, "first")
     assert desk.ran == []
     assert (await desk.session()).to_json() == before.to_json()
     assert await desk.listed() == ["first", "second", "third"]

@@ -40,6 +40,11 @@ CORE_MAY_IMPORT = sys.stdlib_module_names | {"pydantic", "pydantic_core"}
 DRIVERS = {
     "anthropic": ("minagent/models/anthropic.py",),
     "aiosqlite": ("minagent/stores/", "minagent/memory/"),
+    "aiobotocore": ("minagent/stores/s3.py",),
+    "aiohttp": ("minagent/stores/s3.py",),
+    "botocore": ("minagent/stores/s3.py",),
+    "cryptography": ("minagent/stores/encrypted.py",),
+    "psycopg": ("minagent/stores/postgres.py",),
 }
 MAX_STATEMENTS = 1_700
 

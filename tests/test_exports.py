@@ -15,7 +15,10 @@ PACKAGES = [
     for name in ("minagent", "minagent.models", "minagent.stores", "minagent.testing")
     if importlib.util.find_spec(name)
 ]
-DRIVERS = ["aiosqlite", "anthropic", "httpx2", "pytest", "rich", "typer"]
+DRIVERS = [
+    *("aiobotocore", "aiosqlite", "anthropic", "cryptography", "httpx2", "psycopg"),
+    *("pytest", "rich", "typer"),
+]
 
 
 @pytest.fixture(params=PACKAGES)

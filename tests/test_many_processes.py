@@ -22,11 +22,11 @@ QUESTIONS = 50
 pytestmark = pytest.mark.heavy
 
 
-def ask_all(path: Path) -> Counter[str]:
+def ask_all(place: Path | str, questions: int = QUESTIONS) -> Counter[str]:
     """Let all processes ask at once, and return what they counted."""
     processes = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(path), f"p{number}", str(QUESTIONS)],
+            [sys.executable, str(PROGRAM), str(place), f"p{number}", str(questions)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,16 +1,19 @@
 """The README says what is so: its programs run, its outputs and its tree are real."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stores import SERVED, params
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
 PROGRAMS = {"hello.py": 0, "approval.py": 1, "double.py": 2}
+WORKER = 3
 KEPT = ("hello.py", "approval.py")
 
 
@@ -47,6 +50,40 @@ def test_a_program_prints_what_the_readme_shows_also_when_run_again(
         )
 
         assert (done.stdout, done.stderr) == (output, "")
+
+
+@pytest.mark.parametrize("store", params("sqlite", *SERVED))
+def test_workers_share_a_store_and_nothing_else(store: str, tmp_path: Path) -> None:
+    program, session = programs_with_outputs()[WORKER]
+    (tmp_path / "worker.py").write_text(program)
+    _, *said = re.split(r"^\$ python (.*)\n", session, flags=re.MULTILINE)
+    address = address_of(store, tmp_path)
+
+    for command, shown in zip(said[::2], said[1::2], strict=True):
+        arguments = [
+            address if x == "$STORE" else x for x in shlex.split(command, comments=True)
+        ]
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+        assert (done.stdout, done.stderr) == (shown, "")
+
+
+def address_of(store: str, folder: Path) -> str:
+    if store == "s3":
+        from s3 import bucket_of, endpoint
+
+        return f"s3://{bucket_of(folder)}/chat?endpoint={endpoint()}"
+    if store == "postgres":
+        from postgres import new_database
+
+        return new_database()
+    return f"sqlite:///{folder}/chat.db"
 
 
 def test_the_tree_names_every_file_and_room_of_the_package() -> None:

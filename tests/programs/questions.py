@@ -1,6 +1,6 @@
 """A program that asks questions in a session that others use at the same time.
 
-    python questions.py FILE NAME COUNT
+    python questions.py STORE NAME COUNT
 
 It waits for a line of input, so that several begin together, and ends with a count of
 what happened. A conflict tells that a question is stored: somebody else saved in
@@ -13,9 +13,10 @@ import json
 import sys
 from collections import Counter
 
+from turns import opened
+
 from minagent import Agent, ModelRequest, NothingToContinueError, SessionConflictError
 from minagent.models import ScriptedModel
-from minagent.stores import SQLiteSessionManager
 
 SESSION = "room"
 
@@ -42,7 +43,10 @@ async def ask(agent: Agent, question: str, count: Counter[str]) -> None:
 
 async def main(path: str, name: str, questions: int) -> Counter[str]:
     count: Counter[str] = Counter()
-    async with SQLiteSessionManager(path, durability="normal") as sessions:
+    async with opened(path) as sessions:
+        await sessions.get(SESSION)  # to be connected by the time that all begin
+        print("ready", flush=True)
+        sys.stdin.readline()
         model = ScriptedModel(itertools.repeat(reply))  # refuses an invalid request
         agent = Agent(model, session_manager=sessions)
         for number in range(questions):
@@ -53,6 +57,4 @@ async def main(path: str, name: str, questions: int) -> Counter[str]:
 
 if __name__ == "__main__":
     _, path, name, questions = sys.argv
-    print("ready", flush=True)
-    sys.stdin.readline()
     print(json.dumps(asyncio.run(main(path, name, int(questions)))))

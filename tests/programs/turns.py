@@ -1,8 +1,8 @@
 """A program that takes turns on a session until it is killed.
 
-Each line of its input names a file `….db` or a folder, a session and a time in
-seconds. For each it makes a process that takes turns with tools for ever, and kills it
-when the time has passed.
+Each line of its input names a file `….db`, a folder or the address of a store, a
+session and a time in seconds. For each it makes a process that takes turns with tools
+for ever, and kills it when the time has passed.
 The output says what that process knows to be true:
 
     start call_1  a tool has been entered
@@ -33,7 +33,12 @@ from minagent import (
     tool,
 )
 from minagent.models import ScriptedModel
-from minagent.stores import BlobSessionManager, FolderStorage, SQLiteSessionManager
+from minagent.stores import (
+    BlobSessionManager,
+    FolderStorage,
+    SQLiteSessionManager,
+    open_store,
+)
 
 
 def tell(kind: str, what: object) -> None:
@@ -91,14 +96,16 @@ def told(context: ExecutionContext, event: Event) -> None:
 
 
 def opened(path: str) -> SessionStore:
-    """Return the store of a file `….db`, or else of a folder."""
+    """Return the store of an address, of a file `….db`, or else of a folder."""
+    if "://" in path:
+        return open_store(path)
     if path.endswith(".db"):
         return SQLiteSessionManager(path, durability="normal")
     return BlobSessionManager(FolderStorage(path, durability="normal"))
 
 
-async def take_turns(path: str, session_id: str) -> None:
-    async with opened(path) as sessions:
+async def take_turns(store: SessionStore, session_id: str) -> None:
+    async with store as sessions:
         agent = Agent(
             ScriptedModel(itertools.repeat(reply)),
             tools=[at_once, in_a_while, in_a_thread],
@@ -114,9 +121,10 @@ async def take_turns(path: str, session_id: str) -> None:
 def main() -> None:
     for line in sys.stdin:
         path, session_id, seconds = line.split()
+        store = opened(path)  # before the fork, so that its driver is imported once
         child = os.fork()
         if child == 0:
-            asyncio.run(take_turns(path, session_id))
+            asyncio.run(take_turns(store, session_id))
         time.sleep(float(seconds))
         os.kill(child, signal.SIGKILL)
         tell("dead", os.waitpid(child, 0)[1])
