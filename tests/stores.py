@@ -28,7 +28,7 @@ KEYS = {"key": bytes(range(32))}
 
 
 def params(*names: str) -> Sequence[object]:
-    """Return stores as parameters of a test; those with a server of their own are slow."""
+    """Return stores as parameters of a test; those with a server are slow."""
     slow = {each: pytest.param(each, marks=pytest.mark.heavy) for each in SERVED}
     return [slow.get(each, each) for each in names]
 

@@ -12,7 +12,10 @@ import pytest
 
 PACKAGES = [
     name
-    for name in ("minagent", "minagent.models", "minagent.stores", "minagent.testing")
+    for name in (
+        *("minagent", "minagent.memory", "minagent.models", "minagent.stores"),
+        "minagent.testing",
+    )
     if importlib.util.find_spec(name)
 ]
 DRIVERS = [

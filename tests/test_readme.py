@@ -12,7 +12,7 @@ from stores import SERVED, params
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-PROGRAMS = {"hello.py": 0, "approval.py": 1, "double.py": 2}
+PROGRAMS = {"hello.py": 0, "approval.py": 1, "double.py": 2, "memory.py": 4}
 WORKER = 3
 KEPT = ("hello.py", "approval.py")
 

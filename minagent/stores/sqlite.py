@@ -123,7 +123,8 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
         """,
         """
         INSERT INTO events (id, data)
-        SELECT (session << 32) + seq, data FROM events_of_version_1 ORDER BY session, seq
+        SELECT (session << 32) + seq, data
+          FROM events_of_version_1 ORDER BY session, seq
         """,
         "DROP TABLE events_of_version_1",
         # Not a foreign key: SQLite enforces those only where a connection asks for it.

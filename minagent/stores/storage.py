@@ -255,10 +255,7 @@ class FolderStorage(Storage):
         self, prefix: str, *, after: str | None = None, limit: int | None = None
     ) -> "list[str]":
         check_limit(limit)
-        first = prefix.encode(), (after or "").encode()
-        found = await self._in_a_thread(
-            lambda: sorted(self._keys(str(self._folder), b"", *first))
-        )
+        found = await self._in_a_thread(lambda: sorted(self._found(prefix, after)))
         return [key.decode() for key in found[:limit]]
 
     async def delete(self, key: str) -> None:
@@ -348,6 +345,21 @@ class FolderStorage(Storage):
                     age = time.time() - entry.stat(follow_symlinks=False).st_mtime
                     if age > LEFT_OVER_SECONDS:
                         os.unlink(entry.path)
+
+    def _found(self, prefix: str, after: str | None) -> Iterator[bytes]:
+        """Yield the keys that a list is about, from the folder that all are in."""
+        above, slash, _ = prefix.rpartition("/")
+        if slash and not all(above.split("/")):
+            return  # no key has an empty part
+        folder, start = self._folder, f"{above}{slash}"
+        if start:
+            folder = folder.joinpath(*file_name(f"{start}-")[:-1])
+        try:
+            self._check(folder)
+        except FileNotFoundError:
+            return
+        first = start.encode(), prefix.encode(), (after or "").encode()
+        yield from self._keys(str(folder), *first)
 
     def _keys(
         self, folder: str, start: bytes, prefix: bytes, after: bytes

@@ -1,10 +1,10 @@
 """Checks and doubles for tests of your own.
 
 `SessionManagerContract` is the promises of `SessionManager` as tests that you inherit,
-`SessionStoreContract` those of `SessionStore`, and `StorageContract` those of
-`Storage`; they need pytest. `FakeAnthropic` is a double of the Messages API; it needs
-nothing. What you name is imported then, not before. Nothing in minagent imports this
-package.
+`SessionStoreContract` those of `SessionStore`, `StorageContract` those of `Storage` and
+`MemoryManagerContract` those of `MemoryManager`; they need pytest. `FakeAnthropic` is a
+double of the Messages API; it needs nothing. What you name is imported then, not
+before. Nothing in minagent imports this package.
 """
 
 import sys
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         FakeAnthropic,
         Slow,
     )
+    from minagent.testing.memory_contract import MemoryManagerContract
     from minagent.testing.storage_contract import StorageContract
     from minagent.testing.store_contract import SessionStoreContract
 
@@ -28,6 +29,7 @@ __all__ = [
     "Cut",
     "Edited",
     "FakeAnthropic",
+    "MemoryManagerContract",
     "SessionManagerContract",
     "SessionStoreContract",
     "Slow",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _CONTRACTS = {
+    "MemoryManagerContract": "minagent.testing.memory_contract",
     "SessionManagerContract": "minagent.testing.contracts",
     "SessionStoreContract": "minagent.testing.store_contract",
     "StorageContract": "minagent.testing.storage_contract",

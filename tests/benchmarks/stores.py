@@ -45,6 +45,12 @@ from tests.benchmarks.sessions import (
 # The servers that the tests start.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+POSTGRES_SIZE = """
+    SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+     WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'minagent')
+       AND relkind = 'r'
+"""
+
 LENGTHS = (100, 1_000, 5_000)
 
 
@@ -135,13 +141,15 @@ async def place_of(name: str, folder: Path) -> AsyncIterator[Place]:
                     name, lambda: open_store(url), bucket_size(endpoint, bucket), True
                 )
         case "postgres":
-            from postgres import database, server, size_of
+            from postgres import execute, new_database
 
-            with server() as address:
-                conninfo = database(address)
-                yield Place(
-                    name, lambda: open_store(conninfo), lambda: size_of(conninfo)
-                )
+            address = new_database()
+
+            def size() -> int:
+                [[found]] = execute(address, POSTGRES_SIZE)
+                return int(found or 0)
+
+            yield Place(name, lambda: open_store(address), size)
         case _:
             raise SystemExit(f"no store {name!r}; there are: {', '.join(STORES)}")
 
@@ -175,8 +183,8 @@ async def turns(place: Place, plan: Plan) -> list[Figure]:
         async with place.open() as store:
             session = await store.create(name)
             log = plain_turns(length)
-            for start in range(0, length, 50):
-                session.append(*log[start : start + 50])
+            for start in range(0, length, 2):
+                session.append(*log[start : start + 2])
                 await store.save(session)
         before, times = place.size(), []  # closed, since SQLite's log is emptied then
         async with place.open() as store:
