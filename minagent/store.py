@@ -232,7 +232,7 @@ class SessionStore(SessionManager):
                 break
             except errors.SessionConflictError:
                 await asyncio.sleep(0)  # somebody was faster; mark what is there now
-        await self.rewrite(session, places)
+        await self.rewrite(session, _with_named(session, places))
         await self.erase()
 
     async def __aenter__(self) -> Self:
@@ -374,6 +374,20 @@ def _places(session: Session, event_id: str) -> list[int]:
         for at, event in enumerate(log)
         if event.event_id == event_id or any(item in results for item in event.content)
     ]
+
+
+def _with_named(session: Session, places: Sequence[int]) -> Sequence[int]:
+    """Return the places, and those of the events that redactions in them name.
+
+    For a redaction has its text twice: in the mark, and where it is obeyed.
+    """
+    log, found = session.events, set(places)
+    for at in sorted(found, reverse=True):
+        named = {note.data.get("event_id") for note in marks(log[at], REDACTION)}
+        if named:
+            also = [each for each in range(at) if log[each].event_id in named]
+            found |= {*_with_named(session, also)}
+    return sorted(found)
 
 
 def _is_marked(session: Session, event_id: str, text: str) -> bool:

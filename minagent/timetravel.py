@@ -256,7 +256,7 @@ def _as_at(session: Session, at: str | None) -> tuple[EventLog, State]:
             raise UnknownEventError(session.session_id, event_id=at)
         log = EventLog(log[: ids.index(at) + 1])
         for note in marks(log[-1], CHECKPOINT):
-            state = thaw(note.data.get("state", {}))
+            state = thaw(note.data.get("state", state))  # one may be redacted
     return current(log), {key: x for key, x in state.items() if key != PENDING}
 
 

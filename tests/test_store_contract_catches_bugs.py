@@ -659,6 +659,14 @@ class SeededRewritesNothing(Contract):
             self.check_open()
 
 
+class SeededRewritesOne(Contract):
+    caught_by = "test_no_word_of_a_redaction_is_left_once_it_is_redacted_itself"
+
+    class Store(Healthy):
+        async def rewrite(self, session: Session, places: Sequence[int]) -> None:
+            await super().rewrite(session, places[-1:])
+
+
 class SeededRewritesBeside(Contract):
     caught_by = "test_no_redacted_word_is_in_any_file"
 

@@ -699,6 +699,22 @@ class SessionStoreContract(SessionManagerContract):
         await _say(other, await _stored(other, "ada"), "Goodbye.")
         _check_no_trace(folder, "redact(), and a save behind it,")
 
+    async def test_no_word_of_a_redaction_is_left_once_it_is_redacted_itself(
+        self, store: SessionStore, folder: Path
+    ) -> None:
+        """It stands in two places: in the mark, and in the event that it is about."""
+        session = await store.create("ada")
+        await _say(store, session, "the card number")
+        await store.redact("ada", session.events[0].event_id, _SECRET)  # a mistake
+        mark = (await _stored(store, "ada")).events[-1]
+
+        await store.redact("ada", mark.event_id, "[gone]")
+
+        assert _texts(await _stored(store, "ada")) == ["[gone]"], (
+            "redact() of a redaction must change what the redacted event says"
+        )
+        _check_no_trace(folder, "redact() of a redaction")
+
     async def test_no_copy_in_a_long_session_keeps_a_redacted_word(
         self, another: Another, folder: Path
     ) -> None:
