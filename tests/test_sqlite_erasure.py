@@ -42,7 +42,7 @@ async def store(path: Path, request: Any) -> AsyncIterator[SessionStore]:
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait long for readers that will not end."""
-    monkeypatch.setattr("minagent.stores.sqlite.ERASE_SECONDS", 0.05)
+    monkeypatch.setattr("minagent.stores.sqlite_file.ERASE_SECONDS", 0.05)
 
 
 def said(text: str) -> Event:
@@ -133,7 +133,8 @@ async def test_no_byte_is_left_where_the_log_was_emptied_before(
     store: SessionStore, path: Path
 ) -> None:
     await tell(store)
-    await store.erase()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert [*found(path)] == ["sessions.db"]
 
     await store.delete("ada")
@@ -320,7 +321,7 @@ async def test_prune_deletes_all_before_it_tells_of_a_reader(
 async def test_a_reader_that_ends_soon_is_waited_for(
     store: SessionStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minagent.stores.sqlite.ERASE_SECONDS", 60.0)
+    monkeypatch.setattr("minagent.stores.sqlite_file.ERASE_SECONDS", 60.0)
     await tell(store)
     other = SQLiteSessionManager(path)
     with reader(path):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minagent.memory.sqlite import Embed
-from minagent.memory.sqlite_file import transaction
+from minagent.stores.sqlite_file import transaction
 
 try:
     import numpy as np

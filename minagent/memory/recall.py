@@ -17,7 +17,7 @@ those belong to their sessions.
 
 import html
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -30,7 +30,7 @@ from minagent.model import ModelRequest
 from minagent.tools import Tool, tool
 
 RECALLED = "recalled"
-"""The kind of the Note that holds what was recalled."""
+"""The kind of the Note that holds what was recalled: `{"memories": [{"text": …}]}`."""
 
 MAX_ENTRY_LETTERS = 1_000
 MAX_LETTERS = 8_000
@@ -79,9 +79,9 @@ def recall(
             logger.warning("session=%s | recall failed: %s", context.session_id, told)
             return
         if hits:
-            ids: list[JsonValue] = [hit.memory.memory_id for hit in hits]
-            text = format_memories(hits)
-            note = Note(kind=RECALLED, text=text, data={"memory_ids": ids})
+            memories: list[JsonValue] = [*_told(hits)]
+            text, data = format_memories(hits), {"memories": memories}
+            note = Note(kind=RECALLED, text=text, data=data)
             await context.record(note, author="memory")
 
     return recalled
@@ -166,29 +166,45 @@ def format_memories(hits: Sequence[MemoryHit]) -> str:
     The best are chosen, as many as fit, and told in the order in which they were said:
     of two that contradict each other, the later one stands.
     """
-    entries: list[tuple[MemoryHit, str]] = []
+    entries = [_entry(each) for each in _told(hits)]
+    return "\n".join([_OPENING, *entries, _CLOSING]) if entries else ""
+
+
+def _told(hits: Sequence[MemoryHit]) -> list[dict[str, JsonValue]]:
+    """Return what `format_memories` tells, in its order: the form for people."""
+    chosen: list[MemoryHit] = []
     left = MAX_LETTERS - len(_OPENING) - len(_CLOSING) - 2
     for hit in hits:
-        entry = _entry(hit)
-        if len(entry) + 1 > left:
+        left -= len(_entry(_shown(hit))) + 1
+        if left < 0:
             break
-        left -= len(entry) + 1
-        entries.append((hit, entry))
-    entries.sort(key=lambda each: each[0].memory.created_at)
-    shown = [entry for _, entry in entries]
-    return "\n".join([_OPENING, *shown, _CLOSING]) if shown else ""
+        chosen.append(hit)
+    chosen.sort(key=lambda each: each.memory.created_at)
+    return [_shown(hit) for hit in chosen]
 
 
-def _entry(hit: MemoryHit) -> str:
-    memory, about = hit.memory, {"date": f"{hit.memory.created_at:%Y-%m-%d}"}
-    about |= {"author": memory.author} if memory.author else {}
-    about |= {"session": memory.session_id} if memory.session_id else {}
+def _shown(hit: MemoryHit) -> dict[str, JsonValue]:
+    memory = hit.memory
+    about = {"author": memory.author, "session": memory.session_id}
+    return {
+        "memory_id": memory.memory_id,
+        "date": f"{memory.created_at:%Y-%m-%d}",
+        **{
+            name: _cut(" ".join(value.split()), MAX_NAME_LETTERS)
+            for name, value in about.items()
+            if value
+        },
+        "text": _cut(memory.text.strip(), MAX_ENTRY_LETTERS),
+    }
+
+
+def _entry(shown: Mapping[str, JsonValue]) -> str:
     names = "".join(
-        f' {name}="{html.escape(_cut(" ".join(value.split()), MAX_NAME_LETTERS))}"'
-        for name, value in about.items()
+        f' {name}="{html.escape(str(shown[name]))}"'
+        for name in ("date", "author", "session")
+        if name in shown
     )
-    text = html.escape(_cut(memory.text.strip(), MAX_ENTRY_LETTERS), quote=False)
-    return f"<memory{names}>{text}</memory>"
+    return f"<memory{names}>{html.escape(str(shown['text']), quote=False)}</memory>"
 
 
 def _cut(text: str, most: int) -> str:

@@ -12,11 +12,11 @@ A search is an OR of the query's words, ranked by FTS5's bm25; what the user sai
 `author_weight` times what others said. With `embed` there is a second ranking, by
 meaning, and the two are fused by their ranks.
 
-To delete takes more than DELETE: see `_erasing`. All SQL runs in one thread of the
-manager's own, a transaction at a time, so the event loop stays free.
+To delete takes more than DELETE: see `SQLiteFile.erase`. All SQL runs in one thread of
+the manager's own, a transaction at a time, so the event loop stays free.
 
-Read the tables in `sqlite_file.py`, how a row is indexed in `sqlite_rows.py`, and then
-`SQLiteMemoryManager`. This file knows nothing of models.
+Read the tables in `sqlite_schema.py`, how a row is indexed in `sqlite_rows.py`, and
+then `SQLiteMemoryManager`. This file knows nothing of models.
 """
 
 import asyncio
@@ -46,7 +46,6 @@ from minagent.memory.manager import (
     new_memory,
     new_text,
 )
-from minagent.memory.sqlite_file import opened, transaction
 from minagent.memory.sqlite_rows import (
     COLUMNS,
     Row,
@@ -56,17 +55,16 @@ from minagent.memory.sqlite_rows import (
     owner_word,
     remove,
 )
+from minagent.memory.sqlite_schema import APPLICATION_ID, SCHEMA
 from minagent.memory.words import query_words
 from minagent.session import Session, finished
+from minagent.stores.sqlite_file import ASK_TO_ERASE, SQLiteFile, transaction
 
 AROUND = 0.3
 """How much a word of a neighbour counts, against one of the text itself."""
 
 WORDS_WEIGHT, MEANING_WEIGHT, RANK_OFFSET, CANDIDATES = 2.0, 1.0, 60, 50
 """Of the fusion by reciprocal rank (Cormack, Clarke and Büttcher, 2009)."""
-
-ERASE_SECONDS = 1.0
-"""How long a deletion waits for readers of what was there before."""
 
 Embed: TypeAlias = Callable[[list[str]], list[list[float]]]
 """Given texts, it returns a vector for each."""
@@ -140,8 +138,8 @@ class SQLiteMemoryManager(MemoryManager):
             )
         if durability not in ("full", "normal"):
             raise ValueError(f"durability is {durability!r}, not 'full' or 'normal'")
-        self._path, self._durability = Path(path).absolute(), durability
-        self._patience = busy_timeout_seconds
+        where, patience = Path(path).absolute(), busy_timeout_seconds
+        self._file = SQLiteFile(where, APPLICATION_ID, SCHEMA, durability, patience)
         self._author_weight = author_weight
         self._embed = embed
         if embed is not None:
@@ -180,7 +178,7 @@ class SQLiteMemoryManager(MemoryManager):
             with transaction(connection):
                 added = [add(connection, each) for each in memories]
             with suppress(ErasurePendingError):  # of an earlier deletion; it can wait
-                self._erase(connection, 0)
+                self._file.erase(connection, seconds=0)
             return added
 
         return await self._run(work)
@@ -273,9 +271,8 @@ class SQLiteMemoryManager(MemoryManager):
         asked = {"user_id": user_id, "session_id": well_formed(session_id)}
 
         def work(connection: sqlite3.Connection) -> int:
-            with self._erasing(
-                connection
-            ):  # of a session that goes, no neighbour stays
+            # Of a session that goes, no neighbour stays to be indexed anew.
+            with self._erasing(connection):
                 return len(remove(connection, ALL_OF, asked))
 
         return await self._run(work)
@@ -288,7 +285,7 @@ class SQLiteMemoryManager(MemoryManager):
         Raises:
             ErasurePendingError: Somebody still reads what was there before.
         """
-        await self._run(lambda connection: self._erase(connection, ERASE_SECONDS))
+        await self._run(self._file.erase)
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -315,7 +312,7 @@ class SQLiteMemoryManager(MemoryManager):
         def with_connection() -> T:
             if self._connection is not None:
                 return work(self._connection)
-            with closing(self._open()) as connection:
+            with closing(self._file.open()) as connection:
                 return work(connection)
 
         self._check_open()
@@ -326,28 +323,22 @@ class SQLiteMemoryManager(MemoryManager):
         try:
             return await finished(loop.run_in_executor(self._thread, work))
         except (sqlite3.Error, OSError) as error:
-            problem = {"place": str(self._path), "problem": str(error)}
+            problem = {"place": str(self._file.path), "problem": str(error)}
             raise StoreUnavailableError(**problem) from error
 
     def _hold(self) -> None:
-        self._connection = self._connection or self._open()
+        self._connection = self._connection or self._file.open()
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _open(self) -> sqlite3.Connection:
-        return opened(self._path, self._durability, self._patience)
-
     @contextmanager
     def _erasing(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Begin a transaction, and see to it that no word it removes is in the files.
 
-        `secure_delete` overwrites what is deleted in a table. The index only marks
-        words as deleted, until `optimize` writes it anew. What else there may be,
-        `_erase` removes. That this is to be done is noted in the file, so that it is
-        not forgotten if this program ends now.
+        The index only marks words as deleted, until `optimize` writes it anew.
 
         Raises:
             ErasurePendingError: All is committed, but not all words are removed.
@@ -358,35 +349,8 @@ class SQLiteMemoryManager(MemoryManager):
             if connection.total_changes == before:
                 return
             connection.execute("INSERT INTO words (words) VALUES ('optimize')")
-            connection.execute("UPDATE erasures SET asked = asked + 1")
-        self._erase(connection, ERASE_SECONDS)
-
-    def _erase(self, connection: sqlite3.Connection, patience: float) -> None:
-        """Remove what is left of deleted words, if there may be any.
-
-        The log keeps pages as they were, until it is emptied; while somebody reads
-        them, it cannot be. And where SQLite moves a row within or between pages, a copy
-        may stay in what a page does not use (seen with 3.40, in spite of
-        `secure_delete`): VACUUM writes all pages anew.
-        """
-        asked, done = connection.execute("SELECT asked, done FROM erasures").fetchone()
-        if asked == done:
-            return
-        connection.execute(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
-        try:
-            self._empty_log(connection)  # first: it cannot be done while somebody reads
-            connection.execute("VACUUM")
-            self._empty_log(connection)
-        except sqlite3.OperationalError as error:
-            raise ErasurePendingError(place=str(self._path)) from error
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {self._patience * 1000:.0f}")
-        connection.execute("UPDATE erasures SET done = max(done, ?)", (asked,))
-
-    def _empty_log(self, connection: sqlite3.Connection) -> None:
-        [busy, *_] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise ErasurePendingError(place=str(self._path))
+            connection.execute(ASK_TO_ERASE)
+        self._file.erase(connection)
 
 
 def _fused(

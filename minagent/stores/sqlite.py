@@ -5,8 +5,8 @@ One row a session, one row an event. A save is one statement: an INSERT into the
 makes it atomic; nothing here begins or commits. A get is one statement, too, and reads
 only the events that this manager has not seen before.
 
-Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. At the end stands
-the opening of a file.
+Read `SCHEMA` first, then `SQLiteSessionManager` from top to bottom. How the file is
+made and opened stands in `sqlite_file.py`.
 
 This file knows nothing of runs. Other programs may read the file: `data` holds an
 event as `Event.to_json` writes it, `session` is the key of its session, `seq` counts
@@ -18,11 +18,7 @@ import json
 import os
 import secrets
 import sqlite3
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Thread, main_thread
@@ -32,9 +28,7 @@ import aiosqlite
 
 from minagent.errors import (
     CorruptSessionError,
-    ErasurePendingError,
     MinagentError,
-    NewerDataError,
     SessionConflictError,
     SessionExistsError,
     SessionNotFoundError,
@@ -46,6 +40,7 @@ from minagent.marks import extended
 from minagent.session import Session, check_session_id, finished, reading, state_of
 from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
+from minagent.stores.sqlite_file import ERASURES, SQLiteFile
 
 SCHEMA: tuple[tuple[str, ...], ...] = (
     (
@@ -110,6 +105,7 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
     (
         # A row of a table that has a rowid fits into its page up to 4 kB; without one,
         # as before, up to 1 kB, and what does not fit takes a page more.
+        *ERASURES,
         "DROP TRIGGER save",
         "DROP TRIGGER delete_events",
         "ALTER TABLE events RENAME TO events_of_version_1",
@@ -132,6 +128,12 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
         CREATE TRIGGER delete_events AFTER DELETE ON sessions BEGIN
             DELETE FROM events
              WHERE id BETWEEN OLD.key << 32 AND (OLD.key << 32) + 4294967295;
+            UPDATE erasures SET asked = asked + 1;
+        END
+        """,
+        """
+        CREATE TRIGGER rewrite_event AFTER UPDATE OF data ON events BEGIN
+            UPDATE erasures SET asked = asked + 1;
         END
         """,
         """
@@ -156,21 +158,12 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
 )
 """The statements that lead from each version of the schema to the next."""
 
-ERASE_SECONDS = 1.0
-"""How long `erase` waits for readers of what was there before."""
-
 STOP_SECONDS = 2.0
 """How long closing waits for a connection whose event loop is another one."""
 
 APPLICATION_ID = 0x6D696E61
 """Marks a file as one of minagent's ("mina"), in SQLite's own field for that."""
 
-# One statement, so that no half of another process's migration is seen.
-STATUS = """
-    SELECT (SELECT application_id FROM pragma_application_id),
-           (SELECT user_version FROM pragma_user_version),
-           EXISTS (SELECT 1 FROM sqlite_master)
-"""
 CREATE = """
     INSERT INTO sessions (
         session_id, user_id, incarnation, epoch, version, write_id, event_count,
@@ -178,7 +171,6 @@ CREATE = """
     ) VALUES (?, ?, ?, ?, 0, '', 0, ?, ?, '{}')
 """
 SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 LAST_WRITE = """
     SELECT incarnation, write_id,
            (SELECT data FROM events WHERE id = (sessions.key << 32) + :seq)
@@ -259,7 +251,8 @@ class SQLiteSessionManager(SessionStore):
             )
         if durability not in ("full", "normal"):
             raise ValueError(f"durability is {durability!r}, not 'full' or 'normal'")
-        self._file = _File(Path(path).absolute(), durability, busy_timeout_seconds)
+        where, patience = Path(path).absolute(), busy_timeout_seconds
+        self._file = SQLiteFile(where, APPLICATION_ID, SCHEMA, durability, patience)
         self._cache = EventCache(cached_events)
         self._connection: aiosqlite.Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -388,25 +381,14 @@ class SQLiteSessionManager(SessionStore):
 
     async def erase(self) -> None:
         self._check_open()
-        if not self._file.path.exists():
-            return
-        deadline = time.monotonic() + ERASE_SECONDS
-        while not await finished(self._is_erased()):
-            if time.monotonic() > deadline:
-                raise ErasurePendingError(place=str(self._file.path))
-            await asyncio.sleep(0.01)  # others erase, and SQLite does not wait for them
-
-    async def _is_erased(self) -> bool:
+        loop = asyncio.get_running_loop()
         try:
-            # Where pages were split, copies of rows are left that no row knows of: so
-            # the file is written anew. What is in the log goes when that is emptied.
-            await self._rows("VACUUM", (), patience=ERASE_SECONDS)
-            [(is_busy, *_)] = await self._rows(EMPTY_LOG, (), patience=ERASE_SECONDS)
-        except StoreUnavailableError as error:
-            if not _is_busy(error.__cause__):
-                raise
-            return False
-        return not is_busy
+            await finished(loop.run_in_executor(None, self._file.erase))
+        except sqlite3.Error as error:
+            raise self._problem(error, None) from error
+        except OSError as error:
+            problem = {"place": str(self._file.path), "problem": str(error)}
+            raise StoreUnavailableError(**problem) from error
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -442,50 +424,36 @@ class SQLiteSessionManager(SessionStore):
             raise StoreClosedError(store=type(self).__name__)
 
     async def _rows(
-        self,
-        sql: str,
-        values: Values,
-        session_id: str | None = None,
-        *,
-        patience: float | None = None,
+        self, sql: str, values: Values, session_id: str | None = None
     ) -> Rows:
-        """Run one statement to its end and return its rows.
-
-        Args:
-            sql: The statement.
-            values: Its parameters.
-            session_id: What it is about, for errors.
-            patience: How many seconds to wait for others, if not as usual.
-        """
+        """Run one statement to its end and return its rows."""
         self._check_open()
-        held = None if patience is not None else self._connection
+        held = self._connection
         try:
             if held is not None and self._loop is asyncio.get_running_loop():
                 return await _to_its_end(held, sql, values)
-            return await finished(self._rows_of_own_connection(sql, values, patience))
+            return await finished(self._rows_of_own_connection(sql, values))
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
             # Its traceback holds the cursor, and with it a connection that was closed.
             cause = error.with_traceback(None)
-            raise self._file.problem(error, session_id) from cause
+            raise self._problem(error, session_id) from cause
 
-    async def _rows_of_own_connection(
-        self, sql: str, values: Values, patience: float | None = None
-    ) -> Rows:
-        connection = await self._connect(patience)
+    async def _rows_of_own_connection(self, sql: str, values: Values) -> Rows:
+        connection = await self._connect()
         try:
             return [*await connection.execute_fetchall(sql, values)]
         finally:
             await connection.close()
 
-    async def _connect(self, patience: float | None = None) -> aiosqlite.Connection:
+    async def _connect(self) -> aiosqlite.Connection:
         errors: list[Exception] = []
         made: list[sqlite3.Connection] = []
 
         def opened() -> sqlite3.Connection:  # called in the connection's thread
             try:
-                made.append(self._file.open(patience))
+                made.append(self._file.open())
             except (sqlite3.Error, OSError, MinagentError) as error:
                 # Its thread ends without a word where opening fails; so it does not.
                 errors.append(error)
@@ -505,12 +473,21 @@ class SQLiteSessionManager(SessionStore):
             return connection
         await connection.close()
         if isinstance(errors[0], sqlite3.Error):
-            raise self._file.problem(errors[0], None) from errors[0]
+            raise self._problem(errors[0], None) from errors[0]
         if isinstance(errors[0], OSError):
             raise StoreUnavailableError(
                 place=str(self._file.path), problem=str(errors[0])
             ) from errors[0]
         raise errors[0]
+
+    def _problem(self, error: sqlite3.Error, session_id: str | None) -> MinagentError:
+        """Return the named error for one of the driver."""
+        codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        damaged = getattr(error, "sqlite_errorcode", 0) in codes
+        if session_id is not None and (damaged or "decode to UTF-8" in str(error)):
+            problem = f"{self._file.path}: {error}"
+            return CorruptSessionError(session_id, problem=problem)
+        return StoreUnavailableError(place=str(self._file.path), problem=str(error))
 
 
 async def _to_its_end(
@@ -545,105 +522,7 @@ def _info(
     return SessionInfo(session_id, user_id, version, count, created_at, updated_at)
 
 
-def _is_busy(error: BaseException | None) -> bool:
-    """Whether others are at work on the file just now."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-# --- Opening ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    durability: str
-    busy_timeout_seconds: float
-
-    def open(self, patience: float | None = None) -> sqlite3.Connection:
-        """Return a connection to the file, made or brought up to date if need be.
-
-        Args:
-            patience: How many seconds to wait for others, if not as usual.
-        """
-        self._make()
-        connection = sqlite3.connect(
-            self.path,
-            timeout=self.busy_timeout_seconds if patience is None else patience,
-            isolation_level=None,
-            check_same_thread=False,  # its thread may have ended when it is closed
-        )
-        try:
-            connection.execute("PRAGMA secure_delete = ON")
-            if not self._is_current(connection):  # asked before anything is changed
-                self._use_wal(connection)
-                self._migrate(connection)
-            connection.execute(f"PRAGMA synchronous = {self.durability}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def problem(self, error: sqlite3.Error, session_id: str | None) -> MinagentError:
-        """Return the named error for one of the driver."""
-        codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        damaged = getattr(error, "sqlite_errorcode", 0) in codes
-        if session_id is not None and (damaged or "decode to UTF-8" in str(error)):
-            return CorruptSessionError(session_id, problem=f"{self.path}: {error}")
-        return StoreUnavailableError(place=str(self.path), problem=str(error))
-
-    def _make(self) -> None:
-        if self.path.is_symlink():
-            raise OSError("it is a symbolic link, which is not followed")
-        if not self.path.exists():
-            # Made elsewhere and linked, since closing a file of this name would drop
-            # the locks that SQLite holds on it in this process (sqlite.org/howtocorrupt
-            # 2.2). A temporary file is readable by its owner only, and SQLite gives
-            # its companions (-wal, -shm) the same mode.
-            handle, made = tempfile.mkstemp(dir=self.path.parent, prefix=".minagent-")
-            os.close(handle)
-            try:
-                with suppress(FileExistsError):
-                    os.link(made, self.path)
-            finally:
-                os.unlink(made)
-
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        # Several first openers may collide here before the busy timeout applies.
-        deadline = time.monotonic() + self.busy_timeout_seconds
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # Asked again: while this one waited, another process may have been here.
-            if not self._is_current(connection):
-                found = connection.execute("PRAGMA user_version").fetchone()[0]
-                for step in SCHEMA[found:]:
-                    for statement in step:
-                        connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {len(SCHEMA)}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-
-    def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether the schema is there, and up to date; refuse what is not ours."""
-        owner, found, anything = connection.execute(STATUS).fetchone()
-        if owner != APPLICATION_ID and (owner or found or anything):
-            raise OSError("it is the database of another program")
-        if found > len(SCHEMA):
-            raise NewerDataError(subject=str(self.path), found=found, known=len(SCHEMA))
-        return bool(found == len(SCHEMA))
+# --- The connection -----------------------------------------------------------
 
 
 class _Connection(aiosqlite.Connection):

@@ -34,7 +34,13 @@ from time import perf_counter
 from typing import Any, Literal
 
 from minagent import Event, Message, Session
-from minagent.memory import SQLiteMemoryManager, sqlite, sqlite_file, sqlite_rows, words
+from minagent.memory import (
+    SQLiteMemoryManager,
+    sqlite,
+    sqlite_rows,
+    sqlite_schema,
+    words,
+)
 from minagent.memory.words import STOP_TEXT
 
 from .sessions import pin
@@ -130,7 +136,7 @@ def without_author(text: str) -> list[str]:
 NO_NEIGHBOURS = {"words": lambda text: []}
 NO_AUTHOR = {"index_words": without_author}
 NO_STOP_WORDS = {"query_words": lambda query: list(dict.fromkeys(words.words(query)))}
-NO_STEMS = tuple(s.replace("porter ", "") for s in sqlite_file.SCHEMA[0])
+NO_STEMS = tuple(s.replace("porter ", "") for s in sqlite_schema.SCHEMA[0])
 NO_BIGRAMS = {
     "words": plain_words,
     "index_words": plain_words,
@@ -157,7 +163,7 @@ PARTS = (
 @contextmanager
 def changed(changes: Mapping[str, object]) -> Iterator[None]:
     """Put other things in the places of these names for a while."""
-    modules = (sqlite, sqlite_rows, sqlite_file)
+    modules = (sqlite, sqlite_rows, sqlite_schema)
     homes = {name: next(m for m in modules if hasattr(m, name)) for name in changes}
     before = {name: getattr(home, name) for name, home in homes.items()}
     for name, value in changes.items():
