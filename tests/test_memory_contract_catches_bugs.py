@@ -8,10 +8,7 @@ pytest of their own, since their failures are what is wanted.
 import asyncio
 import json
 import random
-import subprocess
-import sys
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from seeded import Outcomes, check_caught, outcomes_of
 
 from minagent import Message, Note, Session, ToolResult
 from minagent.memory import (
@@ -572,52 +570,26 @@ class SeededClosesOnce(Contract):
 
 # --- the tests ----------------------------------------------------------------
 
+pytestmark = pytest.mark.heavy
+
 SEEDED = {name: value for name, value in globals().items() if name.startswith("Seeded")}
 BUGS = [name for name in SEEDED if name != "SeededNothing"]
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
-    """The message of each test that was run, by class and test; empty if it passed."""
-    folder = tmp_path_factory.mktemp("seeded")
-    settings, report = folder / "pytest.ini", folder / "report.xml"
-    settings.write_text(
-        "[pytest]\npython_classes = Seeded*\nfilterwarnings = error\n"
-        "asyncio_default_fixture_loop_scope = function\n"
-    )
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     chosen = ["SeededNothing", *(f"{bug}::{SEEDED[bug].caught_by}" for bug in BUGS)]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(f"--config-file={settings}", f"--junitxml={report}"),
-            *(f"{__file__}::{each}" for each in chosen),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
-    )
-    assert report.exists(), done.stdout
-    return {
-        (case.get("classname", "").rpartition(".")[2], case.get("name", "")): (
-            "".join(problem.get("message", "") for problem in case)
-        )
-        for case in ET.parse(report).iter("testcase")
-    }
+    return outcomes_of(__file__, chosen, tmp_path_factory.mktemp("seeded"))
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_seeded_bug_is_caught_by_the_test_that_is_meant_to(
-    bug: str, outcomes: dict[tuple[str, str], str]
+    bug: str, outcomes: Outcomes
 ) -> None:
-    message = outcomes[bug, SEEDED[bug].caught_by]
-
-    assert message, "the contract did not notice the bug"
-    # In words of the contract, and not by an error of the manager's own.
-    assert message.startswith(("AssertionError: ", "Failed: "))
+    check_caught(outcomes[bug, SEEDED[bug].caught_by])
 
 
-def test_the_healthy_manager_passes(outcomes: dict[tuple[str, str], str]) -> None:
+def test_the_healthy_manager_passes(outcomes: Outcomes) -> None:
     healthy = {
         test: message
         for (name, test), message in outcomes.items()

@@ -8,9 +8,6 @@ of their own, since their failures are what is wanted.
 import asyncio
 import fcntl
 import json
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
+from seeded import Outcomes, check_caught, outcomes_of
 
 from minagent import Event, EventLog, Note, Session, SessionInfo, SessionStore
 from minagent.errors import (
@@ -856,6 +854,8 @@ class SeededClosedOnce(Contract):
 
 # --- the tests ----------------------------------------------------------------
 
+pytestmark = pytest.mark.heavy
+
 SEEDED = {name: value for name, value in globals().items() if name.startswith("Seeded")}
 HEALTHY = ("SeededNothing", "SeededNothingButSteps")
 BUGS = [name for name in SEEDED if name not in HEALTHY]
@@ -864,52 +864,22 @@ ALL_TESTS = [name for name in dir(SessionStoreContract) if name.startswith("test
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
-    """The message of each test that was run, by class and test; empty if it passed."""
-    folder = tmp_path_factory.mktemp("seeded")
-    settings, report = folder / "pytest.ini", folder / "report.xml"
-    settings.write_text(
-        "[pytest]\npython_classes = Seeded*\nfilterwarnings = error\n"
-        "asyncio_default_fixture_loop_scope = function\n"
-    )
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     chosen = [f"{bug}::{SEEDED[bug].caught_by}" for bug in BUGS]
     chosen += [f"SeededNothing::{test}" for test in ALL_TESTS if "process" not in test]
     chosen += [f"SeededNothingButSteps::{test}" for test in TESTS if "_prune_" in test]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(f"--config-file={settings}", f"--junitxml={report}"),
-            *(f"{__file__}::{each}" for each in chosen),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
-    )
-    assert report.exists(), done.stdout
-    return {
-        (case.get("classname", "").rpartition(".")[2], case.get("name", "")): (
-            "".join(problem.get("message", "") for problem in case)
-        )
-        for case in ET.parse(report).iter("testcase")
-    }
+    return outcomes_of(__file__, chosen, tmp_path_factory.mktemp("seeded"))
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_seeded_bug_is_caught_by_the_test_that_is_meant_to(
-    bug: str, outcomes: dict[tuple[str, str], str]
+    bug: str, outcomes: Outcomes
 ) -> None:
-    message = outcomes[bug, SEEDED[bug].caught_by]
-
-    assert message, "the contract did not notice the bug"
-    # In words of the contract, and not by an error of the store's own.
-    assert message.startswith(("AssertionError: ", "Failed: "))
+    check_caught(outcomes[bug, SEEDED[bug].caught_by])
 
 
 @pytest.mark.parametrize("healthy", HEALTHY)
-def test_a_healthy_store_passes(
-    healthy: str, outcomes: dict[tuple[str, str], str]
-) -> None:
+def test_a_healthy_store_passes(healthy: str, outcomes: Outcomes) -> None:
     ran = {test: said for (name, test), said in outcomes.items() if name == healthy}
 
     assert {test: said for test, said in ran.items() if said} == {}
