@@ -167,12 +167,17 @@ class NoteCard(_FromLog):
 
     Attributes:
         kind: What it is.
+        title: What to write behind the kind, such as the label of a checkpoint.
         text: What the model is shown of it, or None for nothing.
-        data: Whatever else it keeps.
+        entries: What it lists, such as memories, each in words for people. Where there
+            are some, they say what the text says.
+        data: What else it keeps for people. The state in a checkpoint is not.
     """
 
     kind: str
+    title: str = ""
     text: str | None
+    entries: tuple[str, ...] = ()
     data: Mapping[str, JsonValue]
     type: Literal["note"] = "note"
 
@@ -385,9 +390,39 @@ def _alone(origin: _Origin, item: Reasoning | Note | Opaque) -> Card:
         case Reasoning():
             return ReasoningCard(*origin, text=item.content, visibility="redacted")
         case Note():
-            return NoteCard(*origin, kind=item.kind, text=item.text, data=item.data)
+            return _note(origin, item)
         case Opaque():
             return OpaqueCard(*origin, block=item.block)
+
+
+def _note(origin: _Origin, note: Note) -> NoteCard:
+    """Return the card of a note: for people, if its form is known, or as it is stored.
+
+    The forms are those that minagent stores. They are recognised in the log and not
+    imported: the rooms that write them are no part of this one.
+    """
+    card = NoteCard(*origin, kind=note.kind, text=note.text, data=note.data)
+    match note.kind, note.data:
+        case "checkpoint", {"label": str(label), "state": _, **more}:
+            return replace(card, title=_json(label) if label else "", data=more)
+        case "fork", {"from": str(session_id), "at": _, **more}:
+            return replace(card, title=f"of {_json(session_id)}", data=more)
+        case "recalled", {"memories": [_, *_] as memories, **more}:
+            entries = tuple(_memory(each) for each in memories)
+            return replace(card, entries=entries, data=more)
+    return card
+
+
+def _memory(memory: JsonValue) -> str:
+    """Return who said what, and when: what the model was told of a memory."""
+    match memory:
+        case {"text": str(text), **about}:
+            named = {"date": "", "author": "", "session": "session "}
+            said = [
+                f"{x}{_name(str(about[k]))}" for k, x in named.items() if k in about
+            ]
+            return f"{', '.join(said)}: {text}" if said else text
+    return _json(memory)
 
 
 def _outermost(about: PendingToolCall | ToolConfirmation) -> str:
@@ -484,7 +519,9 @@ def _heading(card: Card) -> str:
         case ToolCard():
             return f"{author} calls {_name(card.name)}"
         case NoteCard():
-            return f"{author} notes {_name(card.kind)}"
+            # What writes notes of one kind only is called by that kind.
+            notes = "note:" if author == card.kind else f"{author} notes"
+            return f"{notes} {_name(card.kind)} {card.title}".rstrip()
         case OpaqueCard():
             return f"{author} sent {_name(str(card.block.get('type')))}, not known here"
         case InterruptedCard():
@@ -502,7 +539,7 @@ def _body(card: Card) -> Iterator[_Part]:
             yield from _call(card)
             yield from _outcome(card)
         case NoteCard():
-            yield from _words(card.text)
+            yield from map(_Part, card.entries) if card.entries else _words(card.text)
             if card.data:
                 yield _Part(f"data: {_json(card.data)}", most=MOST_LINES)
         case OpaqueCard():

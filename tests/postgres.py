@@ -52,16 +52,22 @@ class Cluster:
 
     def end_with_this_process(self) -> None:
         """Let a process wait for the end of this one, however that comes."""
-        end = 'read _; "$1" -D "$2/data" -m immediate -s stop; rm -rf "$2"'
+        stop = '"$1" -D "$2/data" -m immediate -s stop; rm -rf "$2"'
+        # By way of 3, since what runs behind has nothing to read from 0.
+        end = f"exec 3<&0; (read _ <&3; {stop}) &"
         words = [end, "sh", self._programs / "pg_ctl", self.folder]
-        self._guard = subprocess.Popen(
+        here, self._held = os.pipe()  # it is closed with this process
+        subprocess.run(
             ["sh", "-c", *words],
+            check=True,
             cwd="/",
-            stdin=subprocess.PIPE,  # it is closed with this process
+            stdin=here,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # so that no Ctrl-C reaches it
             **self._as,
         )
+        os.close(here)
 
     def _control(self, *arguments: object) -> None:
         self._run("pg_ctl", "-D", self.folder / "data", "-s", *arguments)

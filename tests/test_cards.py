@@ -17,6 +17,7 @@ from minagent import (
     Agent,
     ContentItem,
     Event,
+    InMemorySessionManager,
     Media,
     Message,
     ModelRequest,
@@ -46,6 +47,7 @@ from minagent.cards import (
 )
 from minagent.events import Status, new_id
 from minagent.models import ScriptedModel
+from minagent.timetravel import checkpoints, fork
 
 CAT = Media(media_type="image/png", data="aGk=")
 NOW = datetime(2026, 11, 30, 16, 0, tzinfo=UTC)
@@ -86,6 +88,15 @@ def question(call_id: str = "c1", **more: Any) -> PendingToolCall:
         "asked_at": NOW,
     }
     return PendingToolCall(**fields | more)
+
+
+def recalled(*texts: str, **about: str) -> Note:
+    """What `minagent.memory` stores when it recalls these texts."""
+    about = {"memory_id": "m1", "date": "2026-11-30", **about}
+    memories: list[Any] = [{**about, "text": text} for text in texts]
+    return Note(
+        kind="recalled", text="<recalled_memories>…", data={"memories": memories}
+    )
 
 
 def tools_in(found: Sequence[Card]) -> list[ToolCard]:
@@ -183,16 +194,59 @@ def test_what_a_model_thought_is_a_card() -> None:
 
 
 def test_a_note_is_a_card_even_if_the_model_does_not_see_it() -> None:
-    log = [by("assistant", Note(kind="checkpoint", data={"state": {"n": 1}}))]
+    log = [by("assistant", Note(kind="mine", data={"count": {"n": 1}}))]
 
     [card] = cards(log)
 
     assert isinstance(card, NoteCard)
-    assert (card.kind, card.text, card.data) == (
-        "checkpoint",
-        None,
-        {"state": {"n": 1}},
-    )
+    assert (card.kind, card.text, card.data) == ("mine", None, {"count": {"n": 1}})
+
+
+def test_the_card_of_a_checkpoint_has_its_label_and_not_the_state() -> None:
+    data: dict[str, Any] = {"label": "before lunch", "state": {"n": 1}}
+
+    [card] = cards([by("checkpoint", Note(kind="checkpoint", data=data))])
+
+    assert isinstance(card, NoteCard)
+    assert (card.title, card.text, card.data) == ('"before lunch"', None, {})
+
+
+def test_the_card_of_what_was_recalled_has_words_for_people() -> None:
+    [card] = cards([by("memory", recalled("My kayak is red.", author="user"))])
+
+    assert isinstance(card, NoteCard)
+    assert card.text == "<recalled_memories>…"
+    assert card.entries == ("2026-11-30, user: My kayak is red.",)
+    assert card.data == {}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        Note(kind="checkpoint", data={"state": {}}),
+        Note(kind="checkpoint", data={"label": 1, "state": {}}),
+        Note(kind="fork", data={"at": None}),
+        Note(kind="recalled", text="<m>x</m>", data={"memory_ids": ["m1"]}),
+        Note(kind="recalled", text="[redacted]"),
+        Note(kind="recalled", text="x", data={"memories": []}),
+        Note(kind="recalled", text="x", data={"memories": "none"}),
+    ],
+)
+def test_a_note_of_another_form_is_shown_as_it_is(note: Note) -> None:
+    [card] = cards([by("ann", note)])
+
+    assert isinstance(card, NoteCard)
+    assert (card.kind, card.text, card.data) == (note.kind, note.text, note.data)
+    assert (card.title, card.entries) == ("", ())
+
+
+def test_what_else_such_a_note_keeps_is_not_lost() -> None:
+    data: dict[str, Any] = {"label": "a", "state": {}, "why": "lunch"}
+
+    [card] = cards([by("checkpoint", Note(kind="checkpoint", data=data))])
+
+    assert isinstance(card, NoteCard)
+    assert card.data == {"why": "lunch"}
 
 
 def test_a_block_of_an_unknown_kind_is_a_card() -> None:
@@ -645,6 +699,77 @@ assistant broke off here"""
     )
 
 
+def test_notes_that_minagent_writes_are_drawn_for_people() -> None:
+    """A checkpoint and a fork in one line; no state, no ids, no marks for models."""
+    kept: dict[str, Any] = {"label": "before lunch", "state": {"n": 1}}
+    unnamed: dict[str, Any] = {"label": "", "state": {"n": 1}}
+    log = [
+        by("memory", recalled("My kayak is red.", author="user", session="monday")),
+        by("checkpoint", Note(kind="checkpoint", data=kept)),
+        by("checkpoint", Note(kind="checkpoint", data=unnamed)),
+        by("fork", Note(kind="fork", data={"from": "ada", "at": None})),
+        by("assistant", Note(kind="invalid_output", text="No JSON.")),
+    ]
+
+    assert render_text(cards(log)) == (
+        """\
+memory notes recalled
+    2026-11-30, user, session monday: My kayak is red.
+
+note: checkpoint "before lunch"
+
+note: checkpoint
+
+note: fork of "ada"
+
+assistant notes invalid_output
+    No JSON."""
+    )
+
+
+async def test_checkpoints_and_forks_are_drawn_as_timetravel_stores_them() -> None:
+    sessions = InMemorySessionManager()
+    agent = Agent(
+        ScriptedModel(["Hello."]),
+        session_manager=sessions,
+        on_event=checkpoints(label="hello"),
+    )
+    await agent.run("Hi.", session_id="ada")
+
+    copy = await fork(sessions, "ada", "copy")
+
+    drawn = render_text(cards(copy.events)).split("\n\n")
+    assert drawn[-2:] == ['note: checkpoint "hello"', 'note: fork of "ada"']
+
+
+def test_a_memory_cannot_draw_another_memory() -> None:
+    text = "tea\n2026-11-30, user: I owe Eve money." + "x" * 80 + "\n2026-11-30: y"
+
+    lines = render_text(cards([by("memory", recalled(text))])).split("\n")
+
+    assert [line for line in lines if line.startswith("    2026")] == [
+        "    2026-11-30: tea"
+    ]
+
+
+def test_names_in_a_note_are_quoted() -> None:
+    label: dict[str, Any] = {"label": "a\nuser", "state": {}}
+    log = [
+        by("memory", recalled("tea", author="eve: I like", session="a\nb")),
+        by("checkpoint", Note(kind="checkpoint", data=label)),
+        by("fork", Note(kind="fork", data={"from": "a\nb", "at": None})),
+    ]
+
+    assert render_text(cards(log)).split("\n") == [
+        "memory notes recalled",
+        r'    2026-11-30, "eve: I like", session "a\nb": tea',
+        "",
+        r'note: checkpoint "a\nuser"',
+        "",
+        r'note: fork of "a\nb"',
+    ]
+
+
 def test_no_cards_are_no_text() -> None:
     assert render_text([]) == ""
 
@@ -787,6 +912,9 @@ def with_wild_texts(log: list[Event], text: str) -> list[Event]:
             ToolCall(tool_call_id="w", name=text, arguments={text: text}),
             Opaque(block={"type": text, "x": text}),
             Note(kind=text, text=text, data={text: text}),
+            Note(kind="checkpoint", data={"label": text, "state": {text: text}}),
+            Note(kind="fork", data={"from": text, "at": text}),
+            recalled(text, text, author=text, session=text),
         ),
         by("a", question("w").deny(text, by=text)),
         by("a", result("w", text, details=text, media=(CAT,))),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import minagent
+from minagent.memory import SQLiteMemoryManager
 
 PACKAGE = Path(minagent.__file__).parents[1]
 MINAGENT = (sys.executable, "-m", "minagent")
@@ -196,6 +197,40 @@ def test_the_session_is_drawn_from_its_log(
     )
 
 
+def test_what_a_user_said_is_recalled_in_another_session_for_this_user_only(
+    told: subprocess.CompletedProcess[str],
+) -> None:
+    expect_in_order(
+        told.stdout,
+        "Act 3",
+        "  first process\n",
+        '    agent.run("My kayak is red.", session_id="monday", user_id="ann")\n',
+        "    -> Noted: your kayak is red.\n",
+        "    memory.add_session(result.context.session)\n",
+        "    -> 2 texts are remembered\n",
+        "  second process\n",
+        '    agent.run("What is my kayak?", session_id="friday", user_id="ann")\n',
+        "    -> Your kayak is red.\n",
+        '    agent.run("What is my kayak?", session_id="sunday", user_id="bob")\n',
+        "    -> You have not told me your kayak.\n",
+    )
+
+
+def test_the_note_of_what_was_recalled_is_drawn_for_people(
+    told: subprocess.CompletedProcess[str],
+) -> None:
+    drawn = told.stdout.partition('What the model was told in "friday"')[2]
+
+    expect_in_order(
+        drawn,
+        "memory notes recalled\n",
+        ", user, session monday: My kayak is red.\n",
+        ", assistant, session monday: Noted: your kayak is red.\n",
+    )
+    assert "<" not in drawn
+    assert "What is my kayak?" not in drawn
+
+
 def test_a_pipe_gets_plain_text_of_at_most_80_columns(
     told: subprocess.CompletedProcess[str],
 ) -> None:
@@ -214,12 +249,37 @@ def test_nothing_is_left_behind(
     assert list(folder.iterdir()) == []
 
 
-def test_a_recall_that_did_not_happen_is_an_error(tmp_path: Path) -> None:
-    """The file is lost on the way from the first process to the second."""
+@pytest.mark.parametrize(
+    ("act", "lost", "last"),
+    [
+        (
+            "recall",
+            "sessions.db",
+            [
+                "    -> You have not told me your name.",
+                "",
+                'The recall did not happen: "ada" should know the name, "bob" not.',
+            ],
+        ),
+        (
+            "remember",
+            "memory.db",
+            [
+                "    -> You have not told me your kayak.",
+                "",
+                'The recall did not happen: "ann" should know the colour, "bob" not.',
+            ],
+        ),
+    ],
+)
+def test_a_recall_that_did_not_happen_is_an_error(
+    tmp_path: Path, act: str, lost: str, last: list[str]
+) -> None:
+    """A file is lost on the way from the first process to the second."""
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, sys\n"
-        "if 'recall' in sys.orig_argv:\n"
-        "    for file in pathlib.Path(sys.orig_argv[-2]).glob('sessions.db*'):\n"
+        f"if {act!r} in sys.orig_argv:\n"
+        f"    for file in pathlib.Path(sys.orig_argv[-2]).glob('{lost}*'):\n"
         "        file.unlink()\n"
     )
     path = os.pathsep.join([str(tmp_path), str(PACKAGE)])
@@ -228,11 +288,23 @@ def test_a_recall_that_did_not_happen_is_an_error(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr == ""
-    assert done.stdout.rstrip().splitlines()[-3:] == [
-        "    -> You have not told me your name.",
-        "",
-        'The recall did not happen: "ada" should know the name, "bob" not.',
-    ]
+    assert done.stdout.rstrip().splitlines()[-3:] == last
+
+
+@pytest.mark.parametrize(("known_to", "code"), [(["ann"], 0), (["ann", "bob"], 1)])
+async def test_what_another_user_knows_is_an_error(
+    tmp_path: Path, known_to: list[str], code: int
+) -> None:
+    """The second process alone, with memories that the first one did not make."""
+    async with SQLiteMemoryManager(tmp_path / "memory.db") as memory:
+        for user_id in known_to:
+            await memory.add("My kayak is red.", user_id=user_id)
+    act = ("-m", "minagent.cli.demo", "remember", tmp_path, "offline")
+
+    done = run(sys.executable, *act, cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ('"bob" not.' in done.stdout) == bool(code)
 
 
 # --- The ways to start it -----------------------------------------------------

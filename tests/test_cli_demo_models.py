@@ -1,6 +1,7 @@
 """`minagent demo --model ...`: the same story, told with another model."""
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -32,8 +33,10 @@ async def demo(model: str, folder: Path, **more: str) -> tuple[int | None, str]:
 
 
 async def test_a_model_of_the_api_tells_the_story(tmp_path: Path) -> None:
-    replies = ["Hello, Ada.", "Your name is Ada.", "I do not know.", [CALL], "Gone."]
-    async with FakeAnthropic(replies) as api:
+    act_1 = ["Hello, Ada.", "Your name is Ada.", "I do not know."]
+    act_2 = [[CALL], "Gone."]
+    act_3 = ["Noted.", "Red, as you said.", "You have not shared that."]
+    async with FakeAnthropic([*act_1, *act_2, *act_3]) as api:
         place = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "a-key"}
         code, output = await demo("claude-opus-5-5", tmp_path, **place)
         api.assert_done()
@@ -41,6 +44,11 @@ async def test_a_model_of_the_api_tells_the_story(tmp_path: Path) -> None:
     assert code == 0, output
     assert "-> Your name is Ada." in output
     assert "delete_file ran once" in output
+    assert "-> Red, as you said." in output
+    monday, friday, sunday = (json.dumps(each["messages"]) for each in api.requests[5:])
+    assert "My kayak is red." in monday
+    assert "My kayak is red." in friday
+    assert "red" not in sunday
 
 
 async def test_without_a_key_it_says_what_to_do(tmp_path: Path) -> None:

@@ -95,7 +95,17 @@ async def test_what_is_found_is_stored_behind_the_users_message(
     assert note.kind == "recalled"
     assert FACT in str(note.text)
     [known] = await memory.list_memories(user_id="ann")
-    assert note.data == {"memory_ids": [known.memory_id]}
+    assert note.data == {
+        "memories": [
+            {
+                "memory_id": known.memory_id,
+                "date": f"{known.created_at:%Y-%m-%d}",
+                "author": "user",
+                "session": "before",
+                "text": FACT,
+            }
+        ]
+    }
     assert recalled.execution_id == said.execution_id == answered.execution_id
 
 
@@ -250,9 +260,29 @@ async def test_whoever_reloads_the_chat_sees_what_the_model_was_told(
         *("MessageCard", "NoteCard", "MessageCard")
     ]
     assert isinstance(shown[1], NoteCard)
-    drawn = " ".join(render_text(shown).split())
-    assert "memory notes recalled" in drawn
-    assert FACT in drawn
+    [known] = await memory.list_memories(user_id="ann")
+    assert render_text(shown[1:2]).split("\n") == [
+        "memory notes recalled",
+        f"    {known.created_at:%Y-%m-%d}, user, session before: {FACT}",
+    ]
+
+
+async def test_a_person_sees_what_the_model_was_told_and_no_more(
+    memory: InMemoryMemoryManager,
+) -> None:
+    """No marks, no escapes; cut where the model's text was, and in its order."""
+    for day, text in ((2, "kayak & <b>" + "x" * 2_000), (1, "An old kayak.")):
+        when = datetime(2020, 1, day, tzinfo=UTC)
+        await memory.add(text, user_id="ann", created_at=when)
+    ann = agent(memory, "Red.")
+
+    await ann.run("Which colour is my kayak?", session_id="now", user_id="ann")
+
+    [card] = [x for x in cards((await session_of(ann)).events) if x.type == "note"]
+    assert card.entries[0] == "2020-01-01: An old kayak."
+    assert card.entries[1] == "2020-01-02: kayak & <b>" + "x" * 988 + "…"
+    assert card.entries[2].endswith(f"user, session before: {FACT}")
+    assert card.data == {}
 
 
 async def test_the_next_request_extends_the_last_one(

@@ -25,11 +25,12 @@ def demo(
         str, typer.Option(help="offline, local, or a model at the Anthropic API.")
     ] = "offline",
 ) -> None:
-    """See two runs recall a name, and a tool wait for you. Offline, in seconds.
+    """See two runs recall a name, a tool wait for you, and a memory. Offline.
 
     It tells a name to an agent, starts a second process, and asks for the name there.
-    Then a tool that would delete a file stops and asks you. All of it happens in a
-    temporary folder, which is removed at the end.
+    Then a tool that would delete a file stops and asks you. At last, what a user said
+    in one session is recalled in another. All of it happens in a temporary folder,
+    which is removed at the end.
 
     Example: minagent demo --model claude-opus-5-5
     """

@@ -171,7 +171,7 @@ def format_memories(hits: Sequence[MemoryHit]) -> str:
 
 
 def _told(hits: Sequence[MemoryHit]) -> list[dict[str, JsonValue]]:
-    """Return what `format_memories` tells, in its order: the form for people."""
+    """Return what `format_memories` tells, in its order, as the note keeps it."""
     chosen: list[MemoryHit] = []
     left = MAX_LETTERS - len(_OPENING) - len(_CLOSING) - 2
     for hit in hits:

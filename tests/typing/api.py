@@ -17,6 +17,7 @@ from minagent import (
     ApprovalError,
     BaseSessionManager,
     ContentItem,
+    ErasurePendingError,
     Event,
     EventLog,
     ExecutionContext,
@@ -53,14 +54,57 @@ from minagent import (
     ToolResult,
     ToolSpec,
     Turn,
+    UnknownEventError,
     Usage,
     pending_tool_calls,
     tool,
 )
+from minagent.cards import Card, NoteCard, cards, render_text
+from minagent.memory import (
+    Excerpt,
+    InMemoryMemoryManager,
+    Memory,
+    MemoryHit,
+    MemoryManager,
+    SQLiteMemoryManager,
+    bm25,
+    embed,
+    forget_tool,
+    format_memories,
+    recall,
+    recall_tool,
+    remember_tool,
+    spoken_text,
+)
 from minagent.model import Emit
 from minagent.models import ScriptedModel
-from minagent.stores import SQLiteSessionManager
-from minagent.testing import SessionManagerContract
+from minagent.stores import (
+    BlobSessionManager,
+    EncryptedStorage,
+    FolderStorage,
+    KeyTakenError,
+    MemoryStorage,
+    PostgresSessionManager,
+    S3Storage,
+    SQLiteSessionManager,
+    Storage,
+    open_store,
+)
+from minagent.testing import (
+    MemoryManagerContract,
+    SessionManagerContract,
+    SessionStoreContract,
+    StorageContract,
+)
+from minagent.timetravel import (
+    Checkpoint,
+    checkpoint,
+    checkpoints,
+    fork,
+    list_checkpoints,
+    rewind,
+    undo,
+)
 
 # --- Tools --------------------------------------------------------------------
 
@@ -427,6 +471,305 @@ async def stores() -> AsyncIterator[SessionInfo]:
     async with kept as entered:
         assert_type(await entered.list(), list[SessionInfo])
     SQLiteSessionManager("sessions.db", durability="none")  # type: ignore[arg-type]
+
+
+async def deletions(store: SessionStore, session: Session) -> None:
+    month_ago = datetime.now(UTC) - timedelta(days=30)
+    assert_type(await store.prune(older_than=month_ago), tuple[str, ...])
+    await store.prune(older_than=month_ago, pending="delete")
+    assert_type(await store.delete("ada", seen=session), bool)
+    event_id = session.events[0].event_id
+    await store.redact("ada", event_id, "[redacted]")
+    await store.erase()
+    await store.prune(month_ago)  # type: ignore[call-arg]
+    await store.prune(older_than=timedelta(days=30))  # type: ignore[arg-type]
+    await store.prune(older_than=month_ago, pending="ask")  # type: ignore[arg-type]
+    await store.delete("ada", session)  # type: ignore[call-arg]
+    await store.redact("ada", event_id)  # type: ignore[call-arg]
+
+
+# --- Stores by address, and storages ------------------------------------------
+
+assert_type(open_store("sqlite:///chat.db"), SessionStore)
+Agent(script, session_manager=open_store("memory:"))
+
+
+class MyStorage(Storage):
+    """Six verbs make a storage."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    async def create(self, key: str, data: bytes) -> None:
+        if key in self.objects:
+            raise KeyTakenError(key)
+        self.objects[key] = data
+
+    async def read(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    async def replace(self, key: str, data: bytes) -> None:
+        self.objects[key] = data
+
+    async def list(
+        self, prefix: str, *, after: str | None = None, limit: int | None = None
+    ) -> "list[str]":
+        return sorted(key for key in self.objects if key > (after or ""))[:limit]
+
+    async def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    async def aclose(self) -> None:
+        pass
+
+
+class HalfStorage(Storage):
+    """One that lacks five verbs cannot be made."""
+
+    async def read(self, key: str) -> bytes | None:
+        return None
+
+
+class WrongStorage(MyStorage):
+    """One that keeps texts is found."""
+
+    async def create(self, key: str, data: str) -> None:  # type: ignore[override]
+        pass
+
+
+HalfStorage()  # type: ignore[abstract]
+kept_in: Sequence[Storage] = [
+    MyStorage(),
+    MemoryStorage(),
+    FolderStorage("sessions", durability="normal"),
+    S3Storage("bucket", prefix="chat", endpoint="http://localhost:9000", region="eu"),
+    EncryptedStorage(MyStorage(), {"2026": bytes(32)}, use="2026"),
+]
+places: Sequence[SessionStore] = [
+    BlobSessionManager(kept_in[0], cached_events=1_000),
+    PostgresSessionManager("postgresql://localhost/chat", schema="agents"),
+    PostgresSessionManager("dbname=chat", max_connections=2, cached_events=1_000),
+]
+BlobSessionManager("sessions")  # type: ignore[arg-type]
+FolderStorage("sessions", "normal")  # type: ignore[call-arg]
+S3Storage("bucket", "chat")  # type: ignore[call-arg]
+EncryptedStorage(MyStorage(), {"2026": "secret"})  # type: ignore[dict-item]
+EncryptedStorage(MyStorage())  # type: ignore[call-arg]
+PostgresSessionManager()  # type: ignore[call-arg]
+
+
+async def new_key(storage: EncryptedStorage) -> None:
+    assert_type(await storage.reencrypt(), int)
+    async with storage as entered:
+        assert_type(entered, EncryptedStorage)
+
+
+class TestMyStore(SessionStoreContract):
+    """The check that grades a store."""
+
+    def open_store(self, tmp_path: Any) -> SessionStore:
+        return BlobSessionManager(MyStorage())
+
+
+class TestMyStorage(StorageContract):
+    """The check that grades a storage."""
+
+    def open_storage(self, tmp_path: Any) -> Storage:
+        return MyStorage()
+
+
+class TestNoStore(SessionStoreContract):
+    """A manager that cannot list and delete is no store."""
+
+    def open_store(self, tmp_path: Any) -> SessionManager:  # type: ignore[override]
+        return MySessionManager()
+
+
+# --- Going back in time -------------------------------------------------------
+
+
+def after_tools(context: ExecutionContext, event: Event) -> bool:
+    return not event.is_reply
+
+
+@tool
+async def keep(context: ExecutionContext) -> str:
+    """Keep the state."""
+    assert_type(await checkpoint(context), str)
+    return await checkpoint(context, "before lunch")
+
+
+Agent(script, tools=[keep], on_event=checkpoints())
+Agent(script, on_event=checkpoints(when=after_tools, label="tools"))
+checkpoints(when=is_large)  # type: ignore[arg-type]
+checkpoints(after_tools)  # type: ignore[call-arg]
+
+
+async def travels(manager: SessionManager, session: Session) -> None:
+    kept = list_checkpoints(session)
+    assert_type(kept, tuple[Checkpoint, ...])
+    assert_type(kept[-1].event_id, str)
+    assert_type(kept[-1].label, str)
+    assert_type(kept[-1].created_at, datetime)
+    assert_type(await fork(manager, "ada", "ada-2"), Session)
+    await fork(manager, "ada", "ada-3", at=kept[-1].event_id, user_id="bob")
+    try:
+        assert_type(await rewind(manager, "ada", to=kept[-1].event_id), Session)
+        await rewind(manager, "ada", to=None)
+        assert_type(await undo(manager, "ada"), Session)
+    except UnknownEventError as error:
+        assert_type(error.event_id, str)
+    await rewind(manager, "ada")  # type: ignore[call-arg]
+    await rewind(manager, "ada", to=kept[-1])  # type: ignore[arg-type]
+    await fork(manager, "ada")  # type: ignore[call-arg]
+    kept[-1].label = "lunch"  # type: ignore[misc]
+
+
+# --- Memory -------------------------------------------------------------------
+
+
+class MyMemoryManager(MemoryManager):
+    """Five methods make a manager of memories."""
+
+    async def add(
+        self,
+        text: str,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        event_id: str | None = None,
+        author: str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> Memory | None:
+        return None
+
+    async def search(
+        self,
+        query: str,
+        *,
+        user_id: str,
+        top_k: int = 5,
+        exclude_session: str | None = None,
+    ) -> list[MemoryHit]:
+        found = await self.list_memories(user_id=user_id, limit=top_k)
+        return [MemoryHit(memory=memory, score=1.0) for memory in found]
+
+    async def list_memories(
+        self,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Memory]:
+        now = datetime.now(UTC)
+        return [Memory(memory_id="1", user_id=user_id, text="Tea.", created_at=now)]
+
+    async def update(self, memory_id: str, text: str, *, user_id: str) -> bool:
+        return False
+
+    async def delete(self, memory_id: str, *, user_id: str) -> bool:
+        return False
+
+
+class HalfMemoryManager(MemoryManager):
+    """One that lacks four methods cannot be made."""
+
+    async def delete(self, memory_id: str, *, user_id: str) -> bool:
+        return False
+
+
+class CarelessMemoryManager(MyMemoryManager):
+    """One that does not ask whose memory is meant is found."""
+
+    async def delete(self, memory_id: str) -> bool:  # type: ignore[override]
+        return True
+
+
+class TestMyMemory(MemoryManagerContract):
+    """The check that grades a manager of memories."""
+
+    def open_manager(self, tmp_path: Any) -> MemoryManager:
+        return MyMemoryManager()
+
+
+HalfMemoryManager()  # type: ignore[abstract]
+
+
+def whole_session(session: Session) -> list[Excerpt]:
+    texts = [excerpt.text for excerpt in spoken_text(session)]
+    return [Excerpt(text="\n".join(texts), author="user", metadata={"count": 1})]
+
+
+async def by_a_model(session: Session) -> Sequence[Excerpt]:
+    return whole_session(session)
+
+
+def shortest_first(query: str, texts: Sequence[str]) -> list[float]:
+    return [1 / len(text) for text in texts]
+
+
+async def memories(result: AgentResult) -> None:
+    async with SQLiteMemoryManager("memory.db", embed=embed) as memory:
+        assert_type(memory, SQLiteMemoryManager)
+        session = result.context.session
+        assert_type(await memory.add_session(session), list[Memory])
+        await memory.add_session(session, select=whole_session)
+        await memory.add_session(session, select=by_a_model)
+        await memory.add_session(session, select=len)  # type: ignore[arg-type]
+        said = datetime.now(UTC)
+        added = await memory.add("I like tea.", user_id="ann", created_at=said)
+        assert_type(added, Memory | None)
+        found = await memory.search("tea?", user_id="ann", exclude_session="ada")
+        assert_type(found, list[MemoryHit])
+        assert_type(found[0].score, float)
+        assert_type(found[0].memory.session_id, str | None)
+        assert_type(found[0].memory.metadata, Mapping[str, JsonValue])
+        assert_type(format_memories(found), str)
+        known = await memory.list_memories(user_id="ann", limit=10)
+        assert_type(known, list[Memory])
+        try:
+            assert_type(await memory.delete(known[0].memory_id, user_id="ann"), bool)
+            await memory.update(known[0].memory_id, "I like coffee.", user_id="ann")
+            assert_type(await memory.forget(user_id="ann", session_id="ada"), int)
+        except ErasurePendingError as error:
+            assert_type(error.place, str)
+            await memory.erase()
+        await memory.search("tea?")  # type: ignore[call-arg]
+        await memory.search("tea?", "ann")  # type: ignore[call-arg]
+        await memory.delete(known[0].memory_id)  # type: ignore[call-arg]
+        known[0].text = "I like gin."  # type: ignore[misc]
+
+
+in_memory = InMemoryMemoryManager(score=shortest_first)
+InMemoryMemoryManager(score=bm25)
+InMemoryMemoryManager(score=len)  # type: ignore[arg-type]
+SQLiteMemoryManager("memory.db", author_weight=1.0, durability="full")
+SQLiteMemoryManager("memory.db", durability="none")  # type: ignore[arg-type]
+SQLiteMemoryManager("memory.db", embed=len)  # type: ignore[arg-type]
+assert_type(embed(["tea"]), list[list[float]])
+Agent(
+    script,
+    tools=[recall_tool(in_memory), remember_tool(in_memory), forget_tool(in_memory)],
+    before_llm_callbacks=[recall(in_memory, top_k=3)],
+)
+Agent(script, tools=[recall(in_memory)])  # type: ignore[list-item]
+recall(InMemorySessionManager())  # type: ignore[arg-type]
+
+
+# --- Cards --------------------------------------------------------------------
+
+
+def shown(session: Session) -> str:
+    drawn = cards(session.events, pending_tool_calls(session))
+    assert_type(drawn, list[Card])
+    for card in drawn:
+        if isinstance(card, NoteCard):
+            assert_type(card.text, str | None)
+            assert_type(card.entries, tuple[str, ...])
+        assert_type(card.event_ids, tuple[str, ...])
+    return render_text(drawn, width=72)
 
 
 # --- Errors -------------------------------------------------------------------
