@@ -19,6 +19,8 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# For the Pythons on which the whole is only repeated: `--hypothesis-profile few`.
+settings.register_profile("few", settings.get_profile("minagent"), max_examples=15)
 settings.load_profile("minagent")
 
 

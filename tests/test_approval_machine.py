@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from approving import (
     Clock,
     Dying,
@@ -67,6 +68,8 @@ from minagent.models import ScriptedModel
 from minagent.models.strict import violations
 from minagent.stores import SQLiteSessionManager
 from minagent.transcript import turns
+
+pytestmark = pytest.mark.heavy
 
 FREE, GATED = "look", ("pay", "rent")
 UNLUCKY = 13

@@ -33,6 +33,7 @@ from minagent.stores.blob import SEGMENT, id_in_key, id_of_key
 from minagent.testing import SessionStoreContract
 
 
+@pytest.mark.heavy
 class TestBlobSessionManagerInAFolder(SessionStoreContract):
     def open_store(self, tmp_path: Path) -> SessionStore:
         return BlobSessionManager(FolderStorage(tmp_path / "s", durability="normal"))

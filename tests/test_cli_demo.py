@@ -18,6 +18,8 @@ import pytest
 import minagent
 from minagent.memory import SQLiteMemoryManager
 
+pytestmark = pytest.mark.heavy
+
 PACKAGE = Path(minagent.__file__).parents[1]
 MINAGENT = (sys.executable, "-m", "minagent")
 ESCAPE = "\x1b"

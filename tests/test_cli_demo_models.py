@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from minagent.testing import FakeAnthropic
+
+pytestmark = pytest.mark.heavy
 
 CALL: dict[str, Any] = {
     "type": "tool_use",

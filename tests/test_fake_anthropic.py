@@ -1214,6 +1214,7 @@ SHORT: list[Any] = [
 BREAKS = (APIError, httpx2.HTTPError, UnicodeDecodeError)
 
 
+@pytest.mark.heavy
 async def test_a_stream_can_be_cut_at_every_byte() -> None:
     """Every other cut looks like a proper end, the rest like a broken connection."""
 

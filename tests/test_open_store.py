@@ -12,6 +12,7 @@ from minagent.stores import BlobSessionManager, SQLiteSessionManager, open_store
 from minagent.testing import SessionStoreContract
 
 
+@pytest.mark.heavy
 class TestAnOpenedStore(SessionStoreContract):
     def open_store(self, tmp_path: Path) -> SessionStore:
         return open_store(f"sqlite:///{tmp_path / 'chat.db'}?durability=normal")

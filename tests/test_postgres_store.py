@@ -34,6 +34,8 @@ from minagent.events import utc_now
 from minagent.models import ScriptedModel
 from minagent.stores import PostgresSessionManager
 
+pytestmark = pytest.mark.heavy
+
 SAVE, CREATE, LOOK = b"WITH saved AS", b"INSERT INTO", b"SELECT incarnation"
 
 

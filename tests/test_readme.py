@@ -86,6 +86,18 @@ def address_of(store: str, folder: Path) -> str:
     return f"sqlite:///{folder}/chat.db"
 
 
+def test_the_first_command_succeeds(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "minagent", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_tree_names_every_file_and_room_of_the_package() -> None:
     [tree] = [text for _, text in BLOCKS if text.startswith("minagent/\n")]
     named = set(re.findall(r"^[├└]── (\S+)", tree, flags=re.MULTILINE))

@@ -10,6 +10,8 @@ import pytest
 
 import minagent
 
+pytestmark = pytest.mark.heavy
+
 TASTE = Path(__file__).parent / "taste"
 STRICT = (
     *("-W", "error", "-o", "asyncio_mode=auto"),

@@ -93,6 +93,8 @@ from minagent.stores.s3 import S3Storage
 from minagent.timetravel import CHECKPOINT, checkpoints, fork, rewind, undo
 from minagent.transcript import Turn, turns
 
+pytestmark = pytest.mark.heavy
+
 FREE, GATED, REPEATABLE = "look", "pay", "peek"
 OPEN = ("waiting", "claimed", "open")
 NEVER_RUN = {"waiting", "denied", "replaced", "cancelled"}

@@ -1,0 +1,1 @@
+"""Chapter 08: what a reload must show."""
