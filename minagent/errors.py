@@ -7,6 +7,7 @@ The tree, so that you can catch as much or as little as you can act on:
     ├── NewerDataError              stored by a later version of minagent
     ├── StoreUnavailableError       locked, full, unreadable: the store could not
     ├── StoreClosedError            used after `aclose`
+    ├── KeyTakenError               a storage has an object under this key
     ├── ErasurePendingError         deleted, but still in the files
     ├── TamperedDataError           an encrypted object was changed by somebody
     ├── MissingKeyError             encrypted with a key that was not given
@@ -99,6 +100,18 @@ class StoreClosedError(MinagentError):
     """A store was used after `aclose`, or after its `async with` block."""
 
     template = "this {store} is closed; open a new one"
+
+
+class KeyTakenError(MinagentError):
+    """`create` met an object under this key, and has not touched it.
+
+    Attributes:
+        key: The key.
+    """
+
+    template = "there is an object {key!r} already"
+    subjects = ("key",)
+    key: str
 
 
 class ErasurePendingError(MinagentError):

@@ -63,9 +63,8 @@ def extended(log: EventLog, events: Iterable[Event]) -> EventLog:
     """
     new = tuple(events)
     longer = log.extended(new)
-    if not any(any(marks(event, REDACTION)) for event in new):
-        return longer
-    return EventLog(_without_words(longer))
+    redacts = any(any(marks(event, REDACTION)) for event in new)
+    return EventLog(_without_words(longer)) if redacts else longer
 
 
 def redacted(event: Event, text: str) -> Event:

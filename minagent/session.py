@@ -152,8 +152,7 @@ class Session:
 
     def is_as_in(self, seen: "Session") -> bool:
         """Whether nobody has saved it since the other object was read."""
-        mine, theirs = self._incarnation, seen._incarnation
-        return (mine, self._version) == (theirs, seen._version)
+        return self._incarnation == seen._incarnation and self._version == seen._version
 
     def copy(self) -> "Session":
         """Return another object for the same session; everything in it counts as saved.

@@ -14,6 +14,7 @@ import pytest
 from minagent import Event, Message, Session, SessionManager, SessionStore
 from minagent.errors import (
     CorruptSessionError,
+    KeyTakenError,
     NewerDataError,
     SessionConflictError,
     SessionExistsError,
@@ -22,13 +23,7 @@ from minagent.errors import (
     StoreUnavailableError,
 )
 from minagent.events import utc_now
-from minagent.stores import (
-    BlobSessionManager,
-    FolderStorage,
-    KeyTakenError,
-    MemoryStorage,
-    Storage,
-)
+from minagent.stores import BlobSessionManager, FolderStorage, MemoryStorage, Storage
 from minagent.stores.blob import SEGMENT, id_in_key, id_of_key
 from minagent.testing import SessionStoreContract
 

@@ -11,18 +11,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from minagent import Event, Message
 from minagent.errors import (
+    KeyTakenError,
     MissingKeyError,
     NewerDataError,
     StoreClosedError,
     TamperedDataError,
 )
-from minagent.stores import (
-    BlobSessionManager,
-    FolderStorage,
-    KeyTakenError,
-    MemoryStorage,
-    Storage,
-)
+from minagent.stores import BlobSessionManager, FolderStorage, MemoryStorage, Storage
 from minagent.stores.encrypted import EncryptedStorage
 from minagent.testing import StorageContract
 

@@ -18,11 +18,12 @@ from aiobotocore.config import AioConfig
 import minagent
 from minagent import Event, Message
 from minagent.errors import (
+    KeyTakenError,
     SessionConflictError,
     StoreClosedError,
     StoreUnavailableError,
 )
-from minagent.stores import BlobSessionManager, KeyTakenError, Storage
+from minagent.stores import BlobSessionManager, Storage
 from minagent.stores.s3 import PAUSES, S3Storage, key_of_name, name_of_key
 from minagent.testing import StorageContract
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minagent.errors import StoreUnavailableError
-from minagent.stores import FolderStorage, KeyTakenError, MemoryStorage, Storage
+from minagent.errors import KeyTakenError, StoreUnavailableError
+from minagent.stores import FolderStorage, MemoryStorage, Storage
 from minagent.stores.storage import LEFT_OVER_SECONDS, TEMPORARY, file_name
 from minagent.testing import StorageContract
 

@@ -15,18 +15,12 @@ if TYPE_CHECKING:
     from minagent.stores.postgres import PostgresSessionManager
     from minagent.stores.s3 import S3Storage
     from minagent.stores.sqlite import SQLiteSessionManager
-    from minagent.stores.storage import (
-        FolderStorage,
-        KeyTakenError,
-        MemoryStorage,
-        Storage,
-    )
+    from minagent.stores.storage import FolderStorage, MemoryStorage, Storage
 
 __all__ = [
     "BlobSessionManager",
     "EncryptedStorage",
     "FolderStorage",
-    "KeyTakenError",
     "MemoryStorage",
     "PostgresSessionManager",
     "S3Storage",
@@ -39,7 +33,6 @@ _HOMES = {
     "BlobSessionManager": "minagent.stores.blob",
     "EncryptedStorage": "minagent.stores.encrypted",
     "FolderStorage": "minagent.stores.storage",
-    "KeyTakenError": "minagent.stores.storage",
     "MemoryStorage": "minagent.stores.storage",
     "PostgresSessionManager": "minagent.stores.postgres",
     "S3Storage": "minagent.stores.s3",

@@ -41,6 +41,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from minagent.errors import (
     CorruptSessionError,
+    KeyTakenError,
     MinagentError,
     MissingKeyError,
     NewerDataError,
@@ -63,7 +64,7 @@ from minagent.session import (
 )
 from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
-from minagent.stores.storage import KeyTakenError, Storage
+from minagent.stores.storage import Storage
 
 FORMAT = 1
 """The version of the objects; it grows when an older reader could not follow."""

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from minagent.errors import StoreClosedError, StoreUnavailableError
-from minagent.stores.storage import KeyTakenError, Storage, check_key, check_limit
+from minagent.errors import KeyTakenError, StoreClosedError, StoreUnavailableError
+from minagent.stores.storage import Storage, check_key, check_limit
 
 try:
     import aiohttp

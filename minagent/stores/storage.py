@@ -27,22 +27,10 @@ from threading import Lock
 from typing import Literal, Self, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from minagent.errors import MinagentError, StoreClosedError, StoreUnavailableError
+from minagent.errors import KeyTakenError, StoreClosedError, StoreUnavailableError
 from minagent.session import finished
 
 T = TypeVar("T")
-
-
-class KeyTakenError(MinagentError):
-    """`create` met an object under this key, and has not touched it.
-
-    Attributes:
-        key: The key.
-    """
-
-    template = "there is an object {key!r} already"
-    subjects = ("key",)
-    key: str
 
 
 class Storage(ABC):

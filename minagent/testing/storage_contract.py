@@ -18,8 +18,8 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
-from minagent.errors import StoreClosedError
-from minagent.stores import KeyTakenError, Storage
+from minagent.errors import KeyTakenError, StoreClosedError
+from minagent.stores import Storage
 
 Reopen = Callable[[], Storage]
 

@@ -60,6 +60,7 @@ from minagent import (
     tool,
 )
 from minagent.cards import Card, NoteCard, cards, render_text
+from minagent.errors import KeyTakenError
 from minagent.memory import (
     Excerpt,
     InMemoryMemoryManager,
@@ -82,7 +83,6 @@ from minagent.stores import (
     BlobSessionManager,
     EncryptedStorage,
     FolderStorage,
-    KeyTakenError,
     MemoryStorage,
     PostgresSessionManager,
     S3Storage,
