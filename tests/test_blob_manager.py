@@ -139,24 +139,6 @@ async def test_of_64_racing_creates_one_wins(storage: Storage) -> None:
     assert len(await storage.list("sessions/")) == 1
 
 
-async def test_of_200_racing_saves_of_one_version_one_wins(storage: Storage) -> None:
-    # Promise 14, O14
-    managers = [BlobSessionManager(storage) for _ in range(8)]
-    await say(managers[0], await managers[0].create("ada"), "Hello.")
-    sessions = [await got(managers[number % 8]) for number in range(200)]
-
-    async def save(number: int) -> bool:
-        with suppress(SessionConflictError):
-            await say(managers[number % 8], sessions[number], f"{number}")
-            return True
-        return False
-
-    won = await asyncio.gather(*map(save, range(200)))
-
-    assert sum(won) == 1
-    assert texts(await got(managers[0])) == ["Hello.", f"{won.index(True)}"]
-
-
 async def test_a_stale_holder_is_refused_after_delete_and_create_again(
     store: SessionStore, other: SessionStore, storage: Storage
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from minagent import Message
 from minagent.models.strict import violations
-from minagent.stores import SQLiteSessionManager
+from minagent.stores import open_store
 from minagent.transcript import turns
 
 PROGRAM = Path(__file__).parent / "programs" / "questions.py"
@@ -53,15 +53,20 @@ def ask_all(place: Path | str, questions: int = QUESTIONS) -> Counter[str]:
             process.communicate()
 
 
-def test_8_processes_ask_50_questions_each_in_one_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_8_processes_ask_50_questions_each_in_one_session(
+    kind: str, tmp_path: Path
+) -> None:
     # Promises 6, 14
-    path = tmp_path / "sessions.db"
+    address = f"{kind}://{tmp_path}/sessions"
+    if kind == "sqlite":
+        address = f"sqlite:///{tmp_path}/sessions.db"
 
     start = time.monotonic()
-    total = ask_all(path)
+    total = ask_all(address)
     print(dict(total), f"{time.monotonic() - start:.1f} s")
 
-    session = asyncio.run(SQLiteSessionManager(path).get("room"))
+    session = asyncio.run(open_store(address).get("room"))
     assert session is not None
     said = [
         (item.role, item.content)

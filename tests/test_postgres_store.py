@@ -516,41 +516,6 @@ async def test_a_get_reads_only_what_is_new(
 # --- Racing -------------------------------------------------------------------
 
 
-async def test_of_64_racing_creates_one_wins(
-    store: PostgresSessionManager, tmp_path: Path
-) -> None:
-    async with opened(tmp_path) as other:
-        racers = [store, other] * 32
-
-        outcomes = await asyncio.gather(
-            *(each.create("ada") for each in racers), return_exceptions=True
-        )
-
-    won = [each for each in outcomes if isinstance(each, Session)]
-    assert [type(e) for e in outcomes].count(SessionExistsError) == 63
-    assert [each.incarnation for each in won] == [(await got(store)).incarnation]
-
-
-async def test_of_200_racing_saves_one_wins(
-    store: PostgresSessionManager, tmp_path: Path
-) -> None:
-    await store.create("ada")
-    async with opened(tmp_path) as other:
-        racers = [(each, await got(each)) for each in [store, other] * 100]
-        for number, (_, session) in enumerate(racers):
-            session.append(said(f"{number}"))
-
-        outcomes = await asyncio.gather(
-            *(each.save(session) for each, session in racers), return_exceptions=True
-        )
-
-    assert outcomes.count(None) == 1
-    assert [type(e) for e in outcomes].count(SessionConflictError) == 199
-    stored = await got(store)
-    assert texts(stored) == [f"{outcomes.index(None)}"]
-    assert stored.version == 1
-
-
 async def test_a_database_that_is_stricter_by_default_changes_nothing() -> None:
     """There a conflict would be an error of the server's."""
     database = new_database()
