@@ -513,7 +513,7 @@ async def test_a_get_reads_only_what_is_new(
     assert proxy.answered_bytes - before < 5_000
 
 
-# --- Racing -------------------------------------------------------------------
+# --- Others at work -----------------------------------------------------------
 
 
 async def test_a_database_that_is_stricter_by_default_changes_nothing() -> None:
