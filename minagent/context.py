@@ -19,6 +19,7 @@ from minagent.errors import NotSerializableError, SessionConflictError
 from minagent.events import (
     ContentItem,
     Event,
+    Note,
     ToolConfirmation,
     ToolResult,
     Usage,
@@ -28,6 +29,7 @@ from minagent.events import (
     utc_now,
 )
 from minagent.ledger import record_of
+from minagent.marks import is_mark
 from minagent.session import Session, SessionManager, State
 
 PENDING = "pending_tool_calls"
@@ -204,7 +206,8 @@ class ExecutionContext:
         """Append events and save, and then tell whoever watches.
 
         A call has one result: another one is left out. Where others have only decided
-        or answered calls since, results are put behind what they saved.
+        or answered calls since, or made notes that are no marks, results are put behind
+        what they saved.
 
         Args:
             events: The events to append; there may be none.
@@ -311,7 +314,11 @@ class ExecutionContext:
         return (
             len(open_) == len(mine)
             and all(record and record.result is None for record in open_)
-            and all(isinstance(each, ToolConfirmation | ToolResult) for each in theirs)
+            and all(
+                isinstance(each, Note | ToolConfirmation | ToolResult)
+                and not is_mark(each)
+                for each in theirs
+            )
             and newer.incarnation == self.session.incarnation
         )
 

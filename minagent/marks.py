@@ -90,6 +90,11 @@ def marks(event: Event, kind: str) -> Iterator[Note]:
             yield item
 
 
+def is_mark(item: ContentItem) -> bool:
+    """Whether an item is a mark."""
+    return type(item) is Note and item.kind in (REWIND, REDACTION)
+
+
 def _redacted(item: ContentItem, text: str, role: Role) -> ContentItem | None:
     match item:
         case Reasoning():
@@ -172,12 +177,8 @@ class _Current:
             way.append(at)
             at = before[at]
         for at in reversed(way):
-            kept = [each for each in events[at].content if not _is_mark(each)]
+            kept = [each for each in events[at].content if not is_mark(each)]
             if kept and at < redaction:
                 kept = [each for each in kept if not isinstance(each, Reasoning)]
-            if kept or not any(map(_is_mark, events[at].content)):
+            if kept or not any(map(is_mark, events[at].content)):
                 yield _with_content(events[at], kept, "")
-
-
-def _is_mark(item: ContentItem) -> bool:
-    return type(item) is Note and item.kind in (REWIND, REDACTION)

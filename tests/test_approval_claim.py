@@ -6,7 +6,7 @@ that are really killed is in `test_approval_processes.py`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +28,9 @@ from approving import (
 from minagent import (
     Agent,
     AgentResult,
+    Event,
     ExecutionContext,
+    Note,
     PendingToolCall,
     Tool,
     ToolConfirmation,
@@ -42,6 +44,7 @@ from minagent.errors import (
     SessionConflictError,
     UnknownCallError,
 )
+from minagent.marks import REWIND
 from minagent.models import ScriptedModel
 
 # --- Promise 21: claimed before run, and run at most once ----------------------
@@ -544,3 +547,41 @@ async def test_new_instructions_are_sent_after_a_pause(desk: Desk) -> None:
 
     assert desk.model.requests[-1].instructions == "Be kind."
     assert "Be terse." not in (await desk.session()).to_json()
+
+
+# --- What others do while an approved tool runs -----------------------------------
+
+
+def appended(desk: Desk, kind: str) -> Callable[[], Awaitable[None]]:
+    async def append() -> None:
+        session = await desk.session()
+        data = {"to": session.events[0].event_id} if kind == REWIND else {}
+        note = Note(kind=kind, data=data)
+        session.append(Event(author="somebody else", content=(note,)))
+        await desk.sessions.save(session)
+
+    return append
+
+
+async def test_promise_21_a_note_of_somebody_else_keeps_no_result_out(
+    desk: Desk,
+) -> None:
+    asked = await desk.pause(DELETE_2)
+    manager = Interrupted(desk.sessions, 2, appended(desk, "mine"))
+
+    result = await desk.decide(asked["c2"].approve(), session_manager=manager)
+
+    assert (result.output, desk.ran) == ("Done.", ["delete 2"])
+    assert await desk.statuses() == {"c2": "success"}
+
+
+async def test_promise_21_a_rewind_of_somebody_else_ends_the_run(desk: Desk) -> None:
+    """What it would go on with does not count any more."""
+    asked = await desk.pause(DELETE_2)
+    manager = Interrupted(desk.sessions, 2, appended(desk, REWIND))
+
+    with pytest.raises(SessionConflictError) as raised:
+        await desk.decide(asked["c2"].approve(), session_manager=manager)
+
+    assert [r.status for r in results_of(raised.value.unsaved)] == ["success"]
+    assert desk.ran == ["delete 2"]

@@ -13,8 +13,8 @@ import pytest
 PACKAGES = [
     name
     for name in (
-        *("minagent", "minagent.memory", "minagent.models", "minagent.stores"),
-        "minagent.testing",
+        *("minagent", "minagent.memory", "minagent.models", "minagent.multiagent"),
+        *("minagent.stores", "minagent.testing"),
     )
     if importlib.util.find_spec(name)
 ]

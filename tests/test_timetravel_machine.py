@@ -895,7 +895,7 @@ TestTravelInSQLite = case_of(InSQLite, 20)
 TestTravelInJson = case_of(InJson, 20)
 TestTravelInBlobs = case_of(InBlobs, 30, pytest.mark.heavy)
 TestTravelInEncryptedBlobs = case_of(InEncryptedBlobs, 20, pytest.mark.heavy)
-TestTravelInABucket = case_of(InABucket, 4, pytest.mark.heavy)
+TestTravelInABucket = case_of(InABucket, 2, pytest.mark.heavy)
 TestTravelInPostgres = case_of(InPostgres, 25, pytest.mark.heavy)
 
 
