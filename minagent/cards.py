@@ -410,6 +410,8 @@ def _note(origin: _Origin, note: Note) -> NoteCard:
         case "recalled", {"memories": [_, *_] as memories, **more}:
             entries = tuple(_memory(each) for each in memories)
             return replace(card, entries=entries, data=more)
+        case "summary", {"up_to": _, "text": str(text), **more}:
+            return replace(card, entries=(text,), data=more)
     return card
 
 

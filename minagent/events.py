@@ -476,8 +476,8 @@ class Event(Stored):
         execution_id: The run in which it happened; empty outside any run.
         timestamp: When it happened, aware; kept in UTC. Information only: the
             order of events is the order of the log.
-        usage: On a model's reply: what it cost.
-        model: On a model's reply: the model that wrote it.
+        usage: On a model's reply, and on what else had a model work: what it cost.
+        model: The model that wrote it.
         stop_reason: On a model's reply: why it ended there, in the vendor's word.
         request_id: On a model's reply: the vendor's name for the request.
         prefix_digest: On a model's reply with thinking: a digest of what was sent.

@@ -211,6 +211,15 @@ def test_the_card_of_a_checkpoint_has_its_label_and_not_the_state() -> None:
     assert (card.title, card.text, card.data) == ('"before lunch"', None, {})
 
 
+def test_the_card_of_a_summary_has_its_words() -> None:
+    note = Note(kind="summary", data={"up_to": "e1", "text": "Ada has a red kayak."})
+
+    [card] = cards([by("summary", note)])
+
+    assert isinstance(card, NoteCard)
+    assert (card.entries, card.data) == (("Ada has a red kayak.",), {})
+
+
 def test_the_card_of_what_was_recalled_has_words_for_people() -> None:
     [card] = cards([by("memory", recalled("My kayak is red.", author="user"))])
 
