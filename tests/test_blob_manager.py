@@ -27,8 +27,9 @@ from minagent.stores import BlobSessionManager, FolderStorage, MemoryStorage, St
 from minagent.stores.blob import SEGMENT, id_in_key, id_of_key
 from minagent.testing import SessionStoreContract
 
+pytestmark = pytest.mark.heavy
 
-@pytest.mark.heavy
+
 class TestBlobSessionManagerInAFolder(SessionStoreContract):
     def open_store(self, tmp_path: Path) -> SessionStore:
         return BlobSessionManager(FolderStorage(tmp_path / "s", durability="normal"))
@@ -723,7 +724,6 @@ async def test_a_session_is_read_as_it_was_saved(saves: int) -> None:
     assert (await got(store)).to_json() == cold.to_json()
 
 
-@pytest.mark.heavy
 async def test_5000_turns_are_read_from_at_most_180_objects() -> None:
     storage = Counting()
     store = BlobSessionManager(storage)
@@ -755,7 +755,6 @@ async def test_a_save_and_a_get_cost_the_same_in_a_long_session() -> None:
     assert sum(costs[-SEGMENT:]) <= sum(costs[SEGMENT : 2 * SEGMENT])
 
 
-@pytest.mark.heavy
 async def test_bytes_grow_with_the_turns(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path, durability="normal")
     store = BlobSessionManager(storage)

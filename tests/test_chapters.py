@@ -15,6 +15,8 @@ from xml.etree import ElementTree
 import pytest
 from chapter_text import CHAPTERS, ROOT, commands, demo_command, offline, parts
 
+pytestmark = pytest.mark.heavy
+
 BLOCKS = ROOT / "tests" / "programs" / "blocks.py"
 MAX_DEMO_LINES = 60
 
@@ -187,7 +189,6 @@ def graded(chapter: Path, tmp_path: Path, *options: str) -> tuple[dict[str, str]
     return outcomes, done.stdout
 
 
-@pytest.mark.heavy
 @each_chapter
 def test_every_test_fails_on_the_stub_and_says_what_is_missing(
     chapter: Path, tmp_path: Path
@@ -198,7 +199,6 @@ def test_every_test_fails_on_the_stub_and_says_what_is_missing(
     assert f"0 of {len(outcomes)} are right. Still missing:\n- " in told, told
 
 
-@pytest.mark.heavy
 @each_chapter
 def test_every_test_passes_on_the_solution(chapter: Path, tmp_path: Path) -> None:
     outcomes, told = graded(chapter, tmp_path)

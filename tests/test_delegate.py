@@ -62,6 +62,8 @@ from minagent.multiagent import delegate, inner_session_id
 from minagent.session import running
 from minagent.timetravel import undo
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(params=params(*FAST, "folder", "postgres"))
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
@@ -198,7 +200,6 @@ async def test_a_question_at_the_bottom_has_the_path_to_it(desk: Desk) -> None:
     assert [d.path for d in decisions_of((await inner(desk, "s/o/m")).events)] == [()]
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("address", ["sqlite:///{}/sessions.db", "file://{}/sessions"])
 def test_a_question_three_levels_down_is_decided_in_another_process(
     tmp_path: Path, address: str

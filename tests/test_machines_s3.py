@@ -18,7 +18,7 @@ import pytest
 import s3
 from approving import items_of, statuses
 from test_approval_processes import Scene, Worker, at_once, check_what_is_left
-from test_many_processes import PROCESSES, ask_all
+from test_many_processes import ask_all
 
 from minagent import Message
 from minagent.models.strict import violations
@@ -27,8 +27,8 @@ from minagent.transcript import turns
 
 pytestmark = pytest.mark.heavy
 
-ROUNDS = 10
-QUESTIONS = 4
+ROUNDS = 5
+MACHINES, QUESTIONS = 4, 4
 STEPS = (5, 7, 11, 13, 17)
 """After the saves of the reply, the decisions and a result; and at the end of a tool,
 a free one and an approved one."""
@@ -142,21 +142,21 @@ async def test_after_a_kill_between_two_steps_another_process_goes_on(
             await check_what_is_left(scene, f"s{step}", "together")
 
 
-def test_8_machines_ask_in_one_session_and_every_question_is_kept(address: str) -> None:
+def test_4_machines_ask_in_one_session_and_every_question_is_kept(address: str) -> None:
     # Promises 6, 14
     start = time.monotonic()
-    total = ask_all(address, QUESTIONS)
+    total = ask_all(address, QUESTIONS, MACHINES)
     print(dict(total), f"{time.monotonic() - start:.1f} s")
 
     events = asyncio.run(open_store(address).get("room")).events  # type: ignore[union-attr]
     said = [i for i in items_of(events) if isinstance(i, Message)]
     asked = [each.content for each in said if each.role == "user"]
-    for name in (f"p{number}" for number in range(PROCESSES)):
+    for name in (f"p{number}" for number in range(MACHINES)):
         mine = [content for content in asked if content.startswith(f"{name}:")]
         assert mine == [f"{name}: question {number}" for number in range(QUESTIONS)]
-    assert len(asked) == PROCESSES * QUESTIONS
+    assert len(asked) == MACHINES * QUESTIONS
     assert len(said) - len(asked) == total["answers"]
     names = [content.split(":")[0] for content in asked]
     turns_taken = sum(one != other for one, other in pairwise(names))
-    assert turns_taken > PROCESSES  # otherwise there was no race
+    assert turns_taken > MACHINES  # otherwise there was no race
     assert list(violations(turns(events))) == ["V10: the last turn is the assistant's"]

@@ -22,7 +22,9 @@ QUESTIONS = 50
 pytestmark = pytest.mark.heavy
 
 
-def ask_all(place: Path | str, questions: int = QUESTIONS) -> Counter[str]:
+def ask_all(
+    place: Path | str, questions: int = QUESTIONS, count: int = PROCESSES
+) -> Counter[str]:
     """Let all processes ask at once, and return what they counted."""
     processes = [
         subprocess.Popen(
@@ -33,11 +35,11 @@ def ask_all(place: Path | str, questions: int = QUESTIONS) -> Counter[str]:
             text=True,
             bufsize=1,
         )
-        for number in range(PROCESSES)
+        for number in range(count)
     ]
     try:
         ready = [process.stdout and process.stdout.readline() for process in processes]
-        assert ready == ["ready\n"] * PROCESSES
+        assert ready == ["ready\n"] * count
         for process in processes:
             assert process.stdin
             process.stdin.write("go\n")

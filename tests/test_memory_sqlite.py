@@ -19,6 +19,8 @@ from minagent import Event, Message, NewerDataError, Session
 from minagent.errors import ErasurePendingError, StoreClosedError, StoreUnavailableError
 from minagent.memory import InMemoryMemoryManager, MemoryManager, SQLiteMemoryManager
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -634,7 +636,6 @@ def test_a_forgotten_close_does_not_hang_the_program(path: Path) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "kill"), reason="needs signals")
 def test_what_was_added_survives_a_kill(path: Path) -> None:
     code = (

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from minagent import InMemorySessionManager, SessionStore
+from minagent import InMemorySessionManager
 from minagent.stores import BlobSessionManager, SQLiteSessionManager, open_store
-from minagent.testing import SessionStoreContract
-
-
-@pytest.mark.heavy
-class TestAnOpenedStore(SessionStoreContract):
-    def open_store(self, tmp_path: Path) -> SessionStore:
-        return open_store(f"sqlite:///{tmp_path / 'chat.db'}?durability=normal")
 
 
 async def test_memory_is_a_store_of_its_own_each_time() -> None:

@@ -25,15 +25,11 @@ from minagent.errors import (
 )
 from minagent.stores import BlobSessionManager, Storage
 from minagent.stores.s3 import PAUSES, S3Storage, key_of_name, name_of_key
-from minagent.testing import StorageContract
+
+pytestmark = pytest.mark.heavy
 
 ONCE = AioConfig(retries={"total_max_attempts": 1})
 """A client that does not try again, so that a test sees each failure."""
-
-
-class TestS3Storage(StorageContract):
-    def open_storage(self, tmp_path: Path) -> Storage:
-        return S3Storage(s3.bucket_of(tmp_path), endpoint=s3.endpoint())
 
 
 @pytest.fixture
@@ -582,7 +578,6 @@ async def test_nothing_begins_with_what_no_key_has(storage: S3Storage) -> None:
         assert await storage.list(prefix) == []
 
 
-@pytest.mark.heavy
 async def test_2500_keys_are_listed_over_pages(bucket: str, storage: S3Storage) -> None:
     keys = [f"a/{number:04}" for number in range(2_500)]
     s3.fill(bucket, [*keys, "b"])
@@ -769,7 +764,6 @@ asyncio.run(main())
 }
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_a_program_ends_without_a_warning(bucket: str, program: str) -> None:
     s3.endpoint()
@@ -795,7 +789,6 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 # --- A server of its own ------------------------------------------------------
 
 
-@pytest.mark.heavy
 async def test_a_server_in_another_process_will_do_as_well() -> None:
     with s3.server_process() as place:
         async with S3Storage(s3.new_bucket(place), endpoint=place) as storage:

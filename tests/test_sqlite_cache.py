@@ -27,6 +27,8 @@ from minagent.errors import (
 )
 from minagent.stores import SQLiteSessionManager
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -21,6 +21,8 @@ from minagent import Event, Message, Session, SessionStore
 from minagent.errors import ErasurePendingError, SessionConflictError
 from minagent.stores import SQLiteSessionManager
 
+pytestmark = pytest.mark.heavy
+
 WORD = "xyzzy"
 LATER = datetime.now(UTC) + timedelta(days=1)
 

@@ -893,10 +893,10 @@ def case_of(
 TestTravelInMemory = case_of(InMemory, 100)
 TestTravelInSQLite = case_of(InSQLite, 20)
 TestTravelInJson = case_of(InJson, 20)
-TestTravelInBlobs = case_of(InBlobs, 30, pytest.mark.heavy)
-TestTravelInEncryptedBlobs = case_of(InEncryptedBlobs, 20, pytest.mark.heavy)
+TestTravelInBlobs = case_of(InBlobs, 15, pytest.mark.heavy)
+TestTravelInEncryptedBlobs = case_of(InEncryptedBlobs, 10, pytest.mark.heavy)
 TestTravelInABucket = case_of(InABucket, 2, pytest.mark.heavy)
-TestTravelInPostgres = case_of(InPostgres, 25, pytest.mark.heavy)
+TestTravelInPostgres = case_of(InPostgres, 15, pytest.mark.heavy)
 
 
 # --- Somebody who comes between the saves of a run ----------------------------

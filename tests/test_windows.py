@@ -57,6 +57,8 @@ from minagent.windows import (
     summarize,
 )
 
+pytestmark = pytest.mark.heavy
+
 Make: TypeAlias = Callable[[], list[BeforeLlm]]
 """Makes the callbacks, as a program does that is started."""
 
