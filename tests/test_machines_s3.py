@@ -158,5 +158,5 @@ def test_4_machines_ask_in_one_session_and_every_question_is_kept(address: str) 
     assert len(said) - len(asked) == total["answers"]
     names = [content.split(":")[0] for content in asked]
     turns_taken = sum(one != other for one, other in pairwise(names))
-    assert turns_taken > MACHINES  # otherwise there was no race
+    assert turns_taken >= MACHINES  # otherwise there was no race
     assert list(violations(turns(events))) == ["V10: the last turn is the assistant's"]

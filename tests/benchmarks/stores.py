@@ -60,14 +60,13 @@ class Plan:
 
     turns: int
     sessions: int
-    remote_sessions: int
     at_once: int
     lengths: tuple[int, ...]
     events: int
 
 
-THOROUGH = Plan(40, 10_000, 1_000, 64, LENGTHS, 10_000)
-QUICK = Plan(3, 30, 30, 4, (10, 20), 40)
+THOROUGH = Plan(40, 10_000, 64, LENGTHS, 10_000)
+QUICK = Plan(3, 30, 4, (10, 20), 40)
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,11 @@ class Place:
         name: What the table calls it.
         open: Makes a store that has read nothing yet.
         size: Tells how many bytes are kept there.
-        is_remote: Whether each request goes to a server in Python.
     """
 
     name: str
     open: Callable[[], SessionStore]
     size: Callable[[], int]
-    is_remote: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,19 +134,18 @@ async def place_of(name: str, folder: Path) -> AsyncIterator[Place]:
             with server_process() as endpoint:
                 bucket = new_bucket(endpoint)
                 url = f"s3://{bucket}?endpoint={endpoint}"
-                yield Place(
-                    name, lambda: open_store(url), bucket_size(endpoint, bucket), True
-                )
+                size = bucket_size(endpoint, bucket)
+                yield Place(name, lambda: open_store(url), size)
         case "postgres":
             from postgres import execute, new_database
 
             address = new_database()
 
-            def size() -> int:
+            def size_of_tables() -> int:
                 [[found]] = execute(address, POSTGRES_SIZE)
                 return int(found or 0)
 
-            yield Place(name, lambda: open_store(address), size)
+            yield Place(name, lambda: open_store(address), size_of_tables)
         case _:
             raise SystemExit(f"no store {name!r}; there are: {', '.join(STORES)}")
 
@@ -253,7 +249,7 @@ async def loading(place: Place, plan: Plan) -> Figure:
 
 async def listing(place: Place, plan: Plan) -> Figure:
     """A page of 50 among many sessions, from the middle."""
-    many = plan.remote_sessions if place.is_remote else plan.sessions
+    many = plan.sessions
     async with place.open() as store:
         numbers = iter(range(many))
 
