@@ -183,7 +183,7 @@ def plan(
         tool = tools.get(record.call.name)
         if call_id in busy or made.error:
             continue
-        if not words and not decisions and tool and _may_run_again(tool, record):
+        if not words and tool and _may_run_again(tool, record):
             calls.append(call_id)
         elif words or not decisions:
             closing[call_id] = ("unknown", UNKNOWN_OUTCOME)
