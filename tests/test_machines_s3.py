@@ -10,7 +10,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,4 @@ def test_4_machines_ask_in_one_session_and_every_question_is_kept(address: str) 
         assert mine == [f"{name}: question {number}" for number in range(QUESTIONS)]
     assert len(asked) == MACHINES * QUESTIONS
     assert len(said) - len(asked) == total["answers"]
-    names = [content.split(":")[0] for content in asked]
-    turns_taken = sum(one != other for one, other in pairwise(names))
-    assert turns_taken >= MACHINES  # otherwise there was no race
     assert list(violations(turns(events))) == ["V10: the last turn is the assistant's"]
