@@ -132,7 +132,7 @@ class BlobSessionManager(SessionStore):
         if not await self._is_created(keys.head, _head(session)):
             await self._remove(entries)
             raise SessionExistsError(session_id)
-        self._cache.put(session_id, Seen(session.incarnation, 0, session.events))
+        self._cache.put(session)
 
     async def _is_created(self, key: str, data: bytes) -> bool:
         """Create an object that holds a random token; tell whether it stands there.
@@ -168,7 +168,7 @@ class BlobSessionManager(SessionStore):
         if head is None:
             return None
         seen = self._cache.get(session_id)
-        if seen.epoch != head.incarnation:
+        if seen.incarnation != head.incarnation:
             seen = nothing_seen()
         read = await self._read_on(head, seen)
         if read is None:
@@ -189,7 +189,7 @@ class BlobSessionManager(SessionStore):
                 version=last.version if last else 0,
                 created_at=head.created_at,
             )
-        self._cache.put(session_id, Seen(head.incarnation, session.version, log))
+        self._cache.put(session)
         return session
 
     async def _read_on(self, head: "_Head", seen: Seen) -> "_Read | None":

@@ -1,7 +1,7 @@
 """The events that a store has read before, so that it reads only what is new.
 
 Events are immutable, so every copy of a session shares them. Whether an entry still
-holds is judged by the store that reads, by the epoch that it finds and the last event.
+holds is judged by the store that reads, by what it finds of the session now.
 
 This file knows nothing of where the sessions are kept.
 """
@@ -20,12 +20,12 @@ class Seen:
     """What a store has seen of a session.
 
     Attributes:
-        epoch: A token for the events as they stood; with another one nothing holds.
+        incarnation: The session's; with another one nothing holds.
         version: The version of the session then.
         events: Its events then.
     """
 
-    epoch: str
+    incarnation: str
     version: int
     events: EventLog
 
@@ -59,24 +59,27 @@ class EventCache:
                 self._entries.move_to_end(session_id)
             return self._entries.get(session_id) or nothing_seen()
 
-    def put(self, session_id: str, seen: Seen) -> None:
-        """Keep what was read."""
+    def put(self, session: Session) -> None:
+        """Keep what was read: a session of which everything is saved."""
+        seen = Seen(session.incarnation, session.version, session.events)
         with self._lock:
-            present = self._entries.get(session_id) or nothing_seen()
-            if present.epoch == seen.epoch and present.version > seen.version:
+            present = self._entries.get(session.session_id) or nothing_seen()
+            same = present.incarnation == seen.incarnation
+            if same and present.version > seen.version:
                 return  # somebody who asked later was answered first
-            self._put(session_id, seen)
+            self._put(session.session_id, seen)
 
     def grow(self, session: Session, added: int) -> None:
         """Take over what a save has just stored, if its base is what is kept here."""
         with self._lock:
             present = self._entries.get(session.session_id) or nothing_seen()
             base = len(session.events) - len(session.unsaved) - added
-            if (present.version, len(present.events)) == (session.version - 1, base):
+            known = present.incarnation, present.version, len(present.events)
+            if known == (session.incarnation, session.version - 1, base):
                 log = session.events
                 if session.unsaved:
                     log = extended(present.events, log[base : base + added])
-                grown = Seen(present.epoch, session.version, log)
+                grown = Seen(session.incarnation, session.version, log)
                 self._put(session.session_id, grown)
 
     def forget(self, session_id: str) -> None:

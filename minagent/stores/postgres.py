@@ -24,13 +24,11 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, LiteralString, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 from minagent.errors import (
-    CorruptSessionError,
     MinagentError,
     NewerDataError,
     SessionConflictError,
@@ -39,11 +37,11 @@ from minagent.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from minagent.events import Event, load_json
-from minagent.marks import extended
-from minagent.session import Session, check_session_id, finished, reading, state_of
+from minagent.events import Event
+from minagent.session import Session, check_session_id, finished
 from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
+from minagent.stores.rows import Rows, info_of, leads_to, session_of
 
 try:
     import psycopg
@@ -197,7 +195,6 @@ REWRITE = """
 """
 
 Values: TypeAlias = Mapping[str, Any]
-Rows: TypeAlias = list[Any]
 
 
 class PostgresSessionManager(SessionStore):
@@ -256,7 +253,7 @@ class PostgresSessionManager(SessionStore):
     async def create(self, session_id: str, user_id: str | None = None) -> Session:
         session = Session(session_id, user_id)
         await finished(self._create(session))
-        self._cache.put(session_id, Seen(session.incarnation, 0, session.events))
+        self._cache.put(session)
         return session
 
     async def _create(self, session: Session) -> None:
@@ -284,35 +281,20 @@ class PostgresSessionManager(SessionStore):
         check_session_id(session_id)
         seen = self._cache.get(session_id)
         rows = await self._read(session_id, seen)
-        if rows and not _leads_to(seen, rows):
+        if rows and not leads_to(seen, rows):
             seen = nothing_seen()
             rows = await self._read(session_id, seen)
         if not rows:
             return None
-        (_, user_id, incarnation, version, count, created_at, state), *new = rows
-        known = len(seen.events)
-        if [row[0] for row in new[known > 0 :]] != list(range(known, count)):
-            problem = f"of its {count} events some are missing, or some are too many"
-            raise CorruptSessionError(session_id, problem=problem)
-        with reading(session_id):
-            added = [Event.from_json(row[1]) for row in new[known > 0 :]]
-            log = extended(seen.events, added)
-            session = Session(
-                session_id,
-                user_id,
-                events=log,
-                state=state_of(load_json(state)),
-                incarnation=incarnation,
-                version=version,
-                created_at=datetime.fromisoformat(created_at),
-            )
-        self._cache.put(session_id, Seen(incarnation, version, log))
+        session = session_of(session_id, seen, rows)
+        self._cache.put(session)
         return session
 
     async def _read(self, session_id: str, seen: Seen) -> Rows:
         """Return the session's row, the last event seen, and those behind it."""
         start = max(len(seen.events) - 1, 0)
-        asked = {"session_id": session_id, "incarnation": seen.epoch, "start": start}
+        known = {"incarnation": seen.incarnation, "start": start}
+        asked = {"session_id": session_id, **known}
         rows = await self._rows(READ, asked, attempts=2)
         return sorted(rows, key=lambda row: row[0])  # they come so; nobody promises it
 
@@ -398,7 +380,7 @@ class PostgresSessionManager(SessionStore):
     ) -> "list[SessionInfo]":
         check_page(user_id, limit, after)
         asked = {"after": after or "", "user_id": user_id, "limit": limit}
-        return [_info(*row) for row in await self._rows(LIST, asked, attempts=2)]
+        return [info_of(*row) for row in await self._rows(LIST, asked, attempts=2)]
 
     async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
@@ -570,31 +552,6 @@ class _Found:
         pairs = zip(self.events, write.events, strict=False)
         same = [event.event_id in data for data, event in pairs]
         return same.index(False) if False in same else len(same)
-
-
-def _leads_to(seen: Seen, rows: Rows) -> bool:
-    """Whether the rows that were read go on from the events that were seen.
-
-    They do not if the session was made again, or if somebody restored an older copy of
-    the database; others may have gone on from that, so the last event is looked at.
-    """
-    if not seen.events:
-        return True
-    found = rows[1][1] if len(rows) > 1 else ""
-    return rows[0][2] == seen.epoch and seen.events[-1].event_id in found
-
-
-def _info(session_id: str, user_id: str | None, *rest: Any) -> SessionInfo:
-    version, event_count, created_at, updated_at = rest
-    with reading(session_id):
-        return SessionInfo(
-            session_id=session_id,
-            user_id=user_id,
-            version=version,
-            event_count=event_count,
-            created_at=datetime.fromisoformat(created_at),
-            updated_at=datetime.fromisoformat(updated_at),
-        )
 
 
 # --- Connections --------------------------------------------------------------

@@ -19,7 +19,6 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from threading import Thread, main_thread
 from typing import Any, Literal, Self, TypeAlias
@@ -35,18 +34,17 @@ from minagent.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from minagent.events import Event, load_json
-from minagent.marks import extended
-from minagent.session import Session, check_session_id, finished, reading, state_of
+from minagent.events import Event
+from minagent.session import Session, check_session_id, finished
 from minagent.store import SessionInfo, SessionStore, check_page
 from minagent.stores.cache import EventCache, Seen, nothing_seen
+from minagent.stores.rows import Rows, info_of, leads_to, session_of
 from minagent.stores.sqlite_file import ERASURES, SQLiteFile
 
 SCHEMA: tuple[tuple[str, ...], ...] = (
     (
-        # `epoch` is a random token for the events as they stand: new when a session is
-        # created, and whenever a stored event is changed. `write_id` names the last
-        # save, so that a writer who was not told can find out.
+        # `write_id` names the last save, so that a writer who was not told can find
+        # out.
         """
         CREATE TABLE sessions (
             key INTEGER PRIMARY KEY,
@@ -108,6 +106,7 @@ SCHEMA: tuple[tuple[str, ...], ...] = (
         *ERASURES,
         "DROP TRIGGER save",
         "DROP TRIGGER delete_events",
+        "ALTER TABLE sessions DROP COLUMN epoch",  # the incarnation tells as much
         "ALTER TABLE events RENAME TO events_of_version_1",
         """
         CREATE TABLE events (
@@ -166,9 +165,9 @@ APPLICATION_ID = 0x6D696E61
 
 CREATE = """
     INSERT INTO sessions (
-        session_id, user_id, incarnation, epoch, version, write_id, event_count,
+        session_id, user_id, incarnation, version, write_id, event_count,
         created_at, updated_at, state
-    ) VALUES (?, ?, ?, ?, 0, '', 0, ?, ?, '{}')
+    ) VALUES (?, ?, ?, 0, '', 0, ?, ?, '{}')
 """
 SAVE = "INSERT INTO saves VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 LAST_WRITE = """
@@ -179,13 +178,14 @@ LAST_WRITE = """
 # The session's own row, and then its events from a place on. Joining the two would
 # repeat the state.
 READ = """
-    SELECT -1, user_id, incarnation, epoch, version, event_count, created_at, state
+    SELECT -1, user_id, incarnation, version, event_count, created_at, state
       FROM sessions WHERE session_id = :session_id
     UNION ALL
-    SELECT seq, data, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT seq, data, NULL, NULL, NULL, NULL, NULL
       FROM events
      WHERE id BETWEEN (
-               SELECT (key << 32) + CASE WHEN epoch = :epoch THEN :start ELSE 0 END
+               SELECT (key << 32)
+                    + CASE WHEN incarnation = :incarnation THEN :start ELSE 0 END
                  FROM sessions WHERE session_id = :session_id
            ) AND (
                SELECT (key << 32) + 4294967295
@@ -215,7 +215,6 @@ REWRITE = """
 """
 
 Values: TypeAlias = Sequence[Any] | dict[str, Any]
-Rows: TypeAlias = list[Any]
 
 
 class SQLiteSessionManager(SessionStore):
@@ -260,49 +259,33 @@ class SQLiteSessionManager(SessionStore):
 
     async def create(self, session_id: str, user_id: str | None = None) -> Session:
         session = Session(session_id, user_id)
-        epoch, now = secrets.token_hex(8), session.created_at.isoformat()
-        row = (session_id, user_id, session.incarnation, epoch, now, now)
+        now = session.created_at.isoformat()
+        row = (session_id, user_id, session.incarnation, now, now)
         try:
             await finished(self._rows(CREATE, row, session_id))
         except sqlite3.IntegrityError:
             raise SessionExistsError(session_id) from None
-        self._cache.put(session_id, Seen(epoch, 0, session.events))
+        self._cache.put(session)
         return session
 
     async def get(self, session_id: str) -> Session | None:
         check_session_id(session_id)
         seen = self._cache.get(session_id)
         rows = await self._read(session_id, seen)
-        if rows and not _leads_to(seen, rows):
+        if rows and not leads_to(seen, rows):
             seen = nothing_seen()
             rows = await self._read(session_id, seen)
         if not rows:
             return None
-        (_, user_id, incarnation, epoch, version, count, created_at, state), *new = rows
-        known = len(seen.events)
-        if [row[0] for row in new[known > 0 :]] != list(range(known, count)):
-            problem = f"of its {count} events some are missing"
-            raise CorruptSessionError(session_id, problem=problem)
-        with reading(session_id):
-            added = [Event.from_json(row[1]) for row in new[known > 0 :]]
-            log = extended(seen.events, added)
-            session = Session(
-                session_id,
-                user_id,
-                events=log,
-                state=state_of(load_json(state)),
-                incarnation=incarnation,
-                version=version,
-                created_at=datetime.fromisoformat(created_at),
-            )
-        self._cache.put(session_id, Seen(epoch, version, log))
+        session = session_of(session_id, seen, rows)
+        self._cache.put(session)
         return session
 
     async def _read(self, session_id: str, seen: Seen) -> Rows:
         """Return the session's row, the last event seen, and those behind it."""
         start = max(len(seen.events) - 1, 0)
-        asked = {"session_id": session_id, "epoch": seen.epoch, "start": start}
-        rows = await self._rows(READ, asked, session_id)
+        known = {"incarnation": seen.incarnation, "start": start}
+        rows = await self._rows(READ, {"session_id": session_id, **known}, session_id)
         return sorted(rows, key=lambda row: row[0])  # they come so; nobody promises it
 
     async def save(self, session: Session) -> None:
@@ -358,7 +341,7 @@ class SQLiteSessionManager(SessionStore):
         check_page(user_id, limit, after)
         asked = {"after": after or "", "user_id": user_id, "limit": limit}
         rows = await self._rows(LIST, asked)
-        return [_info(*row) for row in rows]
+        return [info_of(*row) for row in rows]
 
     async def remove(self, session_id: str, *, seen: Session | None = None) -> bool:
         check_session_id(session_id)
@@ -500,26 +483,6 @@ async def _to_its_end(
         # answered after it; the event loop must not be gone by then.
         await finished(connection.execute_fetchall("SELECT 1"))
         raise
-
-
-def _leads_to(seen: Seen, rows: Rows) -> bool:
-    """Whether the rows that were read go on from the events that were seen.
-
-    They do not if an event was changed since, or if somebody restored an older copy of
-    the file; others may have gone on from that, so the last event is looked at.
-    """
-    if not seen.events:
-        return True
-    found = rows[1][1] if len(rows) > 1 else ""
-    return rows[0][3] == seen.epoch and seen.events[-1].event_id in found
-
-
-def _info(
-    session_id: str, user_id: str | None, version: int, count: int, *times: str
-) -> SessionInfo:
-    with reading(session_id):
-        created_at, updated_at = map(datetime.fromisoformat, times)
-    return SessionInfo(session_id, user_id, version, count, created_at, updated_at)
 
 
 # --- The connection -----------------------------------------------------------
