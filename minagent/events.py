@@ -263,6 +263,9 @@ class Stored:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+Role = Literal["user", "assistant"]
+
+
 @stored
 class Message(Stored):
     """Text that the user or the assistant said.
@@ -273,7 +276,7 @@ class Message(Stored):
         extra: The other fields of the vendor's block.
     """
 
-    role: Literal["user", "assistant"]
+    role: Role
     content: Text
     extra: FrozenObject = field(default_factory=_nothing)
     type: Literal["message"] = "message"
@@ -532,6 +535,19 @@ def from_model(item: ContentItem) -> bool:
     """Whether an item is one that only a model says."""
     said = isinstance(item, Message) and item.role == "assistant"
     return said or isinstance(item, Reasoning | ToolCall | Opaque)
+
+
+def said_by_user(event: Event) -> bool:
+    """Whether an event is what the user says; a reminder that a run records is not."""
+    return (
+        any(
+            isinstance(item, Media)
+            or (isinstance(item, Message) and item.content.strip() != "")
+            for item in event.content
+        )
+        and (event.author == "user" or not event.execution_id)
+        and not event.is_reply
+    )
 
 
 @cache

@@ -30,7 +30,7 @@ from minagent.errors import (
     SessionNotFoundError,
     UnknownEventError,
 )
-from minagent.events import Event, Media, Message, Note, ToolCall, ToolResult, thaw
+from minagent.events import Event, Note, ToolCall, ToolResult, said_by_user, thaw
 from minagent.ledger import open_calls, record_of
 from minagent.log import EventLog
 from minagent.marks import REDACTION, REWIND, current, marks
@@ -150,7 +150,8 @@ async def fork(
         results.append(Event(author=FORK, content=(result,)))
     redactions = [event for event in source.events if any(marks(event, REDACTION))]
     about = Note(kind=FORK, data={"from": session_id, "at": at})
-    copy = await sessions.create(new_id, user_id or source.user_id)
+    owner = source.user_id if user_id is None else user_id
+    copy = await sessions.create(new_id, owner)
     copy.append(*log, *results, *redactions, Event(author=FORK, content=(about,)))
     copy.state.update(state)
     await sessions.save(copy)
@@ -175,13 +176,7 @@ async def rewind(
         UnknownEventError: It has no such event.
         SessionBusyError: A run of this manager is at work on it.
     """
-    with running(sessions, session_id):
-        while True:
-            session = await _session(sessions, session_id)
-            try:
-                return await _rewound(sessions, session, to)
-            except SessionConflictError:
-                continue  # somebody else saved meanwhile: go back from there
+    return await _gone_back(sessions, session_id, lambda session: to)
 
 
 async def undo(sessions: SessionManager, session_id: str) -> Session:
@@ -199,18 +194,28 @@ async def undo(sessions: SessionManager, session_id: str) -> Session:
         NothingToUndoError: Nothing that the user said is left in it.
         SessionBusyError: A run of this manager is at work on it.
     """
+    return await _gone_back(sessions, session_id, _before_last_turn)
+
+
+async def _gone_back(
+    sessions: SessionManager, session_id: str, choose: Callable[[Session], str | None]
+) -> Session:
+    """Rewind to the event that is chosen of the session as it stands."""
     with running(sessions, session_id):
         while True:
             session = await _session(sessions, session_id)
-            log = current(session.events)
-            said = [at for at, event in enumerate(log) if _is_said_by_user(event)]
-            if not said:
-                raise NothingToUndoError(session_id)
-            to = log[said[-1] - 1].event_id if said[-1] else None
             try:
-                return await _rewound(sessions, session, to)
+                return await _rewound(sessions, session, choose(session))
             except SessionConflictError:
-                continue
+                continue  # somebody else saved meanwhile: go back from there
+
+
+def _before_last_turn(session: Session) -> str | None:
+    log = current(session.events)
+    said = [at for at, event in enumerate(log) if said_by_user(event)]
+    if not said:
+        raise NothingToUndoError(session.session_id)
+    return log[said[-1] - 1].event_id if said[-1] else None
 
 
 async def _session(sessions: SessionManager, session_id: str) -> Session:
@@ -269,8 +274,3 @@ def _known_results(session: Session, log: EventLog) -> Iterator[Event]:
         if record and record.result and call.tool_call_id not in have:
             # An event of its own each, so that each can be redacted by itself.
             yield Event(author=REWIND, content=(record.result,))
-
-
-def _is_said_by_user(event: Event) -> bool:
-    said = any(isinstance(item, Message | Media) for item in event.content)
-    return said and not event.is_reply

@@ -43,6 +43,7 @@ from minagent.events import (
     ToolCall,
     ToolConfirmation,
     ToolResult,
+    said_by_user,
     well_formed,
 )
 from minagent.log import EventLog
@@ -290,7 +291,7 @@ class _Turns:
             elif isinstance(item, ToolResult):
                 self._open_calls.discard(item.tool_call_id)
         # Where a decision and input come together, the result comes behind the input.
-        if _is_said_by_user(event) and not self._open_calls:
+        if said_by_user(event) and not self._open_calls:
             self.starts.append(self._length)
         if any(marks(event, SUMMARY)):
             self.newest_summary = self._length
@@ -403,16 +404,6 @@ def _with_view(
     request: ModelRequest, log: EventLog, view: EventLog
 ) -> ModelRequest | None:
     return None if view is log else replace(request, events=view)
-
-
-def _is_said_by_user(event: Event) -> bool:
-    """Whether an event is what the user says; a reminder that a run records is not."""
-    said = any(
-        isinstance(item, Media) or (isinstance(item, Message) and item.content.strip())
-        for item in event.content
-    )
-    by_user = event.author == "user" or not event.execution_id
-    return said and by_user and not event.is_reply
 
 
 def _compacted(event: Event, calls: dict[str, ToolCall], render: Render) -> Event:

@@ -13,6 +13,7 @@ from minagent import (
     ExecutionContext,
     InMemorySessionManager,
     Message,
+    ModelRequest,
     Note,
     NothingToUndoError,
     Session,
@@ -139,6 +140,24 @@ async def test_every_undo_goes_back_one_turn_until_none_is_left(
     assert left == [["one", "1", "two", "2"], ["one", "1"], []]
     with pytest.raises(NothingToUndoError, match="'ada'"):
         await undo(sessions, "ada")
+
+
+async def test_a_reminder_that_a_run_records_begins_no_turn(
+    sessions: SessionManager,
+) -> None:
+    async def remind(context: ExecutionContext, request: ModelRequest) -> None:
+        await context.record(Message(role="user", content="(Be brief.)"))
+
+    agent = Agent(
+        model=ScriptedModel(["1"]),
+        session_manager=sessions,
+        before_llm_callbacks=[remind],
+    )
+    await agent.run("one", session_id="ada")
+
+    session = await undo(sessions, "ada")
+
+    assert texts(session.events) == []
 
 
 async def test_a_rewind_also_goes_forward_to_what_was_left(
