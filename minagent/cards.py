@@ -38,6 +38,7 @@ from minagent.events import (
     Note,
     Opaque,
     Reasoning,
+    Role,
     Status,
     ToolCall,
     ToolConfirmation,
@@ -59,7 +60,6 @@ __all__ = [
     "render_text",
 ]
 
-Role: TypeAlias = Literal["user", "assistant"]
 Visibility: TypeAlias = Literal["shown", "hidden", "redacted"]
 Verdict: TypeAlias = Literal["approved", "denied", "answered"]
 

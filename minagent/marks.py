@@ -15,7 +15,6 @@ file, is written elsewhere (`timetravel.py`, `store.py`).
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
 from minagent.events import (
     ContentItem,
@@ -25,6 +24,7 @@ from minagent.events import (
     Note,
     Opaque,
     Reasoning,
+    Role,
     ToolCall,
     ToolConfirmation,
     ToolResult,
@@ -36,9 +36,6 @@ REWIND = "rewind"
 
 REDACTION = "redaction"
 """The kind of the Note that takes words out: `{"event_id": …, "text": …}`."""
-
-
-Role: TypeAlias = Literal["user", "assistant"]
 
 
 def current(events: Sequence[Event]) -> EventLog:
@@ -125,10 +122,9 @@ def _redacted(item: ContentItem, text: str, role: Role) -> ContentItem | None:
 def _with_content(event: Event, items: Sequence[ContentItem], text: str) -> Event:
     """Return an event with other items; a reply of thoughts alone says the text."""
     changed = replace(event, content=tuple(items))
-    if event.is_reply and not changed.is_reply:
-        said = Message(role="assistant", content=text)
-        return replace(event, content=(*items, said))
-    return changed
+    if changed.is_reply or not event.is_reply:
+        return changed
+    return replace(event, content=(*items, Message(role="assistant", content=text)))
 
 
 def _without_words(events: Sequence[Event]) -> Sequence[Event]:
@@ -154,7 +150,7 @@ class _Current:
 
     def add(self, event: Event) -> None:
         self._events.append(event)
-        if any(marks(event, REWIND)) or any(marks(event, REDACTION)):
+        if any(map(is_mark, event.content)):
             self.log = EventLog(self._counting())
         elif self.log is not None:
             self.log = self.log.extended((event,))

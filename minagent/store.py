@@ -365,8 +365,7 @@ def _places(session: Session, event_id: str) -> list[int]:
         raise errors.UnknownEventError(session.session_id, event_id=event_id)
     left = {record.call.tool_call_id for record in open_calls(log)}
     for item in found[0].content:
-        call_id = getattr(item, "tool_call_id", "")
-        if call_id in left:
+        if (call_id := getattr(item, "tool_call_id", "")) in left:
             raise errors.OpenCallError(call_id)
     results = [item for item in found[0].content if isinstance(item, ToolResult)]
     return [

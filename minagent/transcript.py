@@ -19,7 +19,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from minagent.events import (
     ContentItem,
@@ -28,6 +27,7 @@ from minagent.events import (
     Message,
     Note,
     Reasoning,
+    Role,
     ToolCall,
     ToolResult,
     from_model,
@@ -54,7 +54,7 @@ class Turn:
             is the same object in the next transcript, so conversions can be kept.
     """
 
-    role: Literal["user", "assistant"]
+    role: Role
     content: tuple[ContentItem, ...]
     events: tuple[Event, ...]
 

@@ -15,9 +15,9 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from minagent.context import resolved
-from minagent.events import Event, Message, Note
+from minagent.events import Event, Message
 from minagent.ledger import open_calls
-from minagent.marks import REDACTION, current
+from minagent.marks import REDACTION, current, marks
 from minagent.session import Session
 
 
@@ -47,12 +47,8 @@ def spoken_text(session: Session) -> list[Excerpt]:
     No tool calls and results, no reasoning, nothing that was redacted or taken back;
     and no recalled memories, which would be remembered again with every recall.
     """
-    gone = {
-        item.data.get("event_id")
-        for event in session.events
-        for item in event.content
-        if isinstance(item, Note) and item.kind == REDACTION
-    }
+    redactions = (mark for e in session.events for mark in marks(e, REDACTION))
+    gone = {mark.data.get("event_id") for mark in redactions}
     return [
         Excerpt(
             text=text,

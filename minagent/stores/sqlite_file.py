@@ -112,6 +112,8 @@ class SQLiteFile:
                 with closing(self.open()) as own:
                     self.erase(own, seconds=seconds)
             return
+        if self._to_erase(connection) is None:
+            return
         seconds = ERASE_SECONDS if seconds is None else seconds
         deadline = time.monotonic() + seconds
         connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
@@ -123,9 +125,13 @@ class SQLiteFile:
         finally:
             connection.execute(f"PRAGMA busy_timeout = {self.patience * 1000:.0f}")
 
-    def _is_erased(self, connection: sqlite3.Connection) -> bool:
+    def _to_erase(self, connection: sqlite3.Connection) -> int | None:
+        """Return up to which deletion there is text left, or None if there is none."""
         asked, done = connection.execute("SELECT asked, done FROM erasures").fetchone()
-        if asked == done:
+        return None if asked == done else int(asked)
+
+    def _is_erased(self, connection: sqlite3.Connection) -> bool:
+        if (asked := self._to_erase(connection)) is None:
             return True
         try:
             # First: while somebody reads, the rest is of no use.
