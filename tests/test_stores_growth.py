@@ -51,9 +51,8 @@ def said(turn: int) -> list[Event]:
 async def test_twice_as_many_turns_take_no_more_than_twice_the_room(
     store: str, tmp_path: Path
 ) -> None:
-    half = 60 if store == "s3" else 200  # there it is the folder's objects once more
     sizes = []
-    for turns in (range(half), range(half, 2 * half)):
+    for turns in (range(200), range(200, 400)):
         async with AsyncExitStack() as opened:  # closed, so that SQLite's log is empty
             sessions = await Place(store, tmp_path, opened).open()
             session = await sessions.get_or_create("ada")
