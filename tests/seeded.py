@@ -20,6 +20,7 @@ python_classes = Seeded*
 filterwarnings = error
 asyncio_default_fixture_loop_scope = function
 markers = heavy: slow
+timeout = 120
 """
 
 

@@ -39,7 +39,7 @@ def shortened(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("clean", "step"), [(True, 1), (False, 5)])
+@pytest.mark.parametrize(("clean", "step"), [(True, 3), (False, 7)])
 async def test_wherever_a_stream_is_cut_the_next_run_is_accepted(
     clean: bool, step: int
 ) -> None:

@@ -694,6 +694,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.heavy
 async def test_a_reply_goes_back_as_it_came_from_another_process(
     stream: bool, looking: Tool[..., Any], tmp_path: Path
 ) -> None:

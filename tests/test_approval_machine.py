@@ -504,4 +504,4 @@ EXAMPLES = settings(
 TestApprovalInMemory = ApprovingInMemory.TestCase
 TestApprovalInMemory.settings = EXAMPLES
 TestApprovalInSQLite = ApprovingInSQLite.TestCase
-TestApprovalInSQLite.settings = EXAMPLES
+TestApprovalInSQLite.settings = settings(EXAMPLES, max_examples=50)

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from minagent import SessionManager
 from minagent.stores import BlobSessionManager, FolderStorage
 from minagent.stores.encrypted import EncryptedStorage
 from minagent.testing import SessionManagerContract
+
+pytestmark = pytest.mark.heavy
 
 
 class TestBlobSessionManagerOnEncryptedObjects(SessionManagerContract):

@@ -35,6 +35,8 @@ from anthropic.types import Message
 from minagent.testing import ApiError, Cut, Edited, FakeAnthropic, Slow
 from minagent.testing import anthropic_rules as rules
 
+pytestmark = pytest.mark.heavy
+
 Json = dict[str, Any]
 Send = Callable[[Json], Awaitable[Message]]
 
@@ -1214,7 +1216,6 @@ SHORT: list[Any] = [
 BREAKS = (APIError, httpx2.HTTPError, UnicodeDecodeError)
 
 
-@pytest.mark.heavy
 async def test_a_stream_can_be_cut_at_every_byte() -> None:
     """Every other cut looks like a proper end, the rest like a broken connection."""
 

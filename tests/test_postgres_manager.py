@@ -14,6 +14,8 @@ from minagent import SessionManager, SessionStore
 from minagent.stores import PostgresSessionManager
 from minagent.testing import SessionManagerContract, SessionStoreContract
 
+pytestmark = pytest.mark.heavy
+
 
 class HoldsItsConnections(PostgresSessionManager):
     """Enters its block at the first call, since `open_store` cannot await."""
@@ -36,7 +38,6 @@ class TestPostgresSessionManagerInItsBlock(SessionStoreContract):
         return HoldsItsConnections(server(), schema=schema_of(tmp_path))
 
 
-@pytest.mark.heavy
 class TestPostgresSessionManager(SessionManagerContract):
     """Without its block, where each call has a connection of its own."""
 

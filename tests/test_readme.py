@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from stores import SERVED, params
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import s3
 
 from minagent.stores import S3Storage, Storage
 from minagent.testing import StorageContract
+
+pytestmark = pytest.mark.heavy
 
 
 class TestS3Storage(StorageContract):

@@ -53,6 +53,7 @@ class HoldsItsConnection(SQLiteSessionManager):
         await super().save(session)
 
 
+@pytest.mark.heavy
 class TestSQLiteSessionManagerInItsBlock(SessionStoreContract):
     def open_store(self, tmp_path: Path) -> SessionStore:
         return HoldsItsConnection(tmp_path / "sessions.db")

@@ -13,6 +13,8 @@ from minagent import Event, Message, Session, SessionManager
 from minagent.errors import SessionExistsError, StoreUnavailableError
 from minagent.stores import SQLiteSessionManager
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -106,7 +108,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.heavy
 def test_o15_4_processes_open_a_fresh_file_together(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FOUR]
     processes = [

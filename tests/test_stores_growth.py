@@ -8,6 +8,8 @@ from stores import EVERY, Place, params
 
 from minagent import Event, Message
 
+pytestmark = pytest.mark.heavy
+
 
 def size_of(store: str, folder: Path) -> int:
     """Return how many bytes a store keeps that belongs to a folder."""

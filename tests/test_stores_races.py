@@ -16,6 +16,8 @@ from minagent import (
     SessionStore,
 )
 
+pytestmark = pytest.mark.heavy
+
 MANAGERS = 8
 
 every_store = pytest.mark.parametrize("store", params(*EVERY))

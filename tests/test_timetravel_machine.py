@@ -890,13 +890,13 @@ def case_of(
     return case
 
 
-TestTravelInMemory = case_of(InMemory, 100)
-TestTravelInSQLite = case_of(InSQLite, 20)
-TestTravelInJson = case_of(InJson, 20)
-TestTravelInBlobs = case_of(InBlobs, 15, pytest.mark.heavy)
-TestTravelInEncryptedBlobs = case_of(InEncryptedBlobs, 10, pytest.mark.heavy)
+TestTravelInMemory = case_of(InMemory, 60)
+TestTravelInSQLite = case_of(InSQLite, 12)
+TestTravelInJson = case_of(InJson, 10)
+TestTravelInBlobs = case_of(InBlobs, 8, pytest.mark.heavy)
+TestTravelInEncryptedBlobs = case_of(InEncryptedBlobs, 5, pytest.mark.heavy)
 TestTravelInABucket = case_of(InABucket, 2, pytest.mark.heavy)
-TestTravelInPostgres = case_of(InPostgres, 15, pytest.mark.heavy)
+TestTravelInPostgres = case_of(InPostgres, 8, pytest.mark.heavy)
 
 
 # --- Somebody who comes between the saves of a run ----------------------------
