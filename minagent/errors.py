@@ -23,7 +23,8 @@ The tree, so that you can catch as much or as little as you can act on:
     │   └── CorruptSessionError     stored data that cannot be read
     ├── RunError                    one run could not go on (`error.session_id`)
     │   ├── NothingToContinueError  no input, and nothing is open
-    │   └── MaxStepsExceededError   no answer within `max_steps` model calls
+    │   ├── MaxStepsExceededError   no answer within `max_steps` model calls
+    │   └── NodeFailedError         a node of a graph, or a peer, came to no result
     └── ApprovalError               about one decision (`error.tool_call_id`)
         ├── UnknownCallError        nobody asked about this call
         ├── AlreadyDecidedError     somebody decided, or the question was closed
@@ -261,6 +262,17 @@ class MaxStepsExceededError(RunError):
 
     template = "no answer in {max_steps} model calls; run without input to go on"
     max_steps: int
+
+
+class NodeFailedError(RunError):
+    """A node of a graph, or a peer of a swarm, came to no result.
+
+    Attributes:
+        node: Its name.
+        problem: What it failed with.
+    """
+
+    template = "{node!r} failed: {problem}. Run without input to try it again"
 
 
 class ApprovalError(MinagentError):

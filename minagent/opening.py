@@ -86,8 +86,9 @@ class Start:
             user_input = (Message(role="user", content=well_formed(user_input)),)
         self.words: tuple[Message | Media, ...] = tuple(user_input or ())
         self.decisions, self.user_id = decisions, user_id
-        kinds = (Media, Message)
-        if odd := [w for w in self.words if not isinstance(w, kinds) or from_model(w)]:
+        if odd := [
+            w for w in self.words if not isinstance(w, Media | Message) or from_model(w)
+        ]:
             raise ValueError(f"user_input holds {odd[0]!r}, which no user says")
         said = [w for w in self.words if isinstance(w, Media) or w.content.strip()]
         if user_input is not None and not said:
@@ -181,13 +182,14 @@ def plan(
     busy = {*calls, *map(waiting_call, asked)}
     for call_id, record in left.items():
         tool = tools.get(record.call.name)
-        if call_id in busy or made.error:
+        # Whose run brings decisions alone may have another process beside it, which is
+        # at work on the call and will store the result.
+        if call_id in busy or made.error or (decisions and not words):
             continue
         if not words and tool and _may_run_again(tool, record):
             calls.append(call_id)
-        elif words or not decisions:
+        else:
             closing[call_id] = ("unknown", UNKNOWN_OUTCOME)
-        # Else another process may be at work on it, and will store the result.
     items: list[ContentItem] = [*ruling.items]
     items += [failed(left[key].call, text, how) for key, (how, text) in closing.items()]
     made.calls = [] if made.error else list(dict.fromkeys(calls))

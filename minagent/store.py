@@ -2,9 +2,9 @@
 
 A `SessionStore` can also list sessions, delete them, and take words out of them. Every
 manager that minagent ships is one. A store of your own needs five methods more than a
-`SessionManager`: `list`, `remove`, `rewrite`, `erase` and `aclose`; `delete`, `prune`
-and `redact` are built on them. `minagent.testing.SessionStoreContract` holds it to
-what is written here.
+`SessionManager`: `page`, `remove`, `rewrite`, `erase` and `aclose`; `list`, `delete`,
+`prune` and `redact` are built on them. `minagent.testing.SessionStoreContract` holds it
+to what is written here.
 
 `InMemorySessionManager`, at the end, is the shortest whole example.
 
@@ -61,18 +61,13 @@ class SessionStore(SessionManager):
     """
 
     @abstractmethod
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         """Return what is known of the stored sessions, in the order of their ids.
 
-        Args:
-            user_id: Whose sessions; None means everybody's.
-            limit: How many at most, at least 1.
-            after: The last id of the page before, or None for the first page.
-
-        Raises:
-            ValueError: `limit` is below 1, or an id is none.
+        Those inside others are among them; the arguments and errors are those of
+        `list`.
         """
 
     @abstractmethod
@@ -110,6 +105,55 @@ class SessionStore(SessionManager):
 
         Any other call afterwards raises `StoreClosedError`.
         """
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        children: bool = False,
+    ) -> "list[SessionInfo]":
+        """Return what is known of the stored sessions, in the order of their ids.
+
+        Args:
+            user_id: Whose sessions; None means everybody's.
+            limit: How many at most, at least 1.
+            after: The last id of the page before, or None for the first page.
+            children: Whether those inside another of the same owner (`<session>/…`) are
+                among them, such as those of agents that work for another agent.
+
+        Raises:
+            ValueError: `limit` is below 1, or an id is none.
+        """
+        found: list[SessionInfo] = []
+        known: dict[str, str | None] = {}
+        while len(found) < max(limit, 1):
+            wanted = limit - len(found)
+            infos = await self.page(user_id=user_id, limit=wanted, after=after)
+            known |= {each.session_id: each.user_id for each in infos}
+            found += [
+                x for x in infos if children or not await self._is_child(x, known)
+            ]
+            if len(infos) < wanted:
+                break
+            after = infos[-1].session_id
+        return found
+
+    async def _is_child(
+        self, info: SessionInfo, known: "dict[str, str | None]"
+    ) -> bool:
+        """Whether a session is inside another of its owner.
+
+        Args:
+            info: The session.
+            known: Owners of sessions, by id; what is looked up is added.
+        """
+        outer = _outer_ids(info.session_id)
+        for each in outer:
+            if each not in known and (session := await self.get(each)):
+                known[each] = session.user_id
+        return any(known.get(each, ...) == info.user_id for each in outer)
 
     async def delete(self, session_id: str, *, seen: Session | None = None) -> bool:
         """Delete a session and the sessions inside it (`<session_id>/…`), for good.
@@ -185,11 +229,10 @@ class SessionStore(SessionManager):
         families: dict[str, tuple[SessionInfo, ...]] = {}
         young: set[str] = set()
         after: str | None = None
-        while page := await self.list(after=after, limit=1_000):
+        while page := await self.page(after=after, limit=1_000):
             for info in page:
                 # Whatever a session is inside of comes before it.
-                parts = info.session_id.split("/")
-                outer = ["/".join(parts[:end]) for end in range(1, len(parts))]
+                outer = _outer_ids(info.session_id)
                 root = next((x for x in outer if x in families), info.session_id)
                 families[root] = (*families.get(root, ()), info)
                 if info.updated_at >= older_than:
@@ -286,9 +329,9 @@ class InMemorySessionManager(SessionStore):
             self._sessions[session.session_id] = newer
             session.mark_saved()
 
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         check_page(user_id, limit, after)
         start = (after or "").encode()
         with self._open():
@@ -350,6 +393,13 @@ def check_page(user_id: str | None, limit: int, after: str | None) -> None:
     check_user_id(after)  # of the same form
     if limit < 1:
         raise ValueError(f"limit is {limit}; a page has at least 1")
+
+
+def _outer_ids(session_id: str) -> Sequence[str]:
+    """Return the ids of the sessions that a session may be inside of."""
+    parts = session_id.split("/")
+    # Not the empty one in front of a first "/": that is no id.
+    return ["/".join(parts[:n]) for n in range(1 + (not parts[0]), len(parts))]
 
 
 def _places(session: Session, event_id: str) -> list[int]:

@@ -57,14 +57,14 @@ async def test_prune_deletes_all_before_it_tells_that_a_file_is_being_read() -> 
 
 async def test_prune_reads_the_list_page_by_page() -> None:
     class InSmallPages(InMemorySessionManager):
-        async def list(
+        async def page(
             self,
             *,
             user_id: str | None = None,
             limit: int = 100,
             after: str | None = None,
-        ) -> "list[SessionInfo]":
-            return await super().list(user_id=user_id, limit=2, after=after)
+        ) -> Sequence[SessionInfo]:
+            return await super().page(user_id=user_id, limit=2, after=after)
 
     store = InSmallPages()
     for session_id in ("a", "a-2", "a/x", "a/y", "b"):

@@ -14,7 +14,13 @@ pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-PROGRAMS = {"hello.py": 0, "approval.py": 1, "double.py": 2, "memory.py": 4}
+PROGRAMS = {
+    "hello.py": 0,
+    "approval.py": 1,
+    "double.py": 2,
+    "memory.py": 4,
+    "graph.py": 5,
+}
 WORKER = 3
 KEPT = ("hello.py", "approval.py")
 

@@ -89,7 +89,7 @@ async def say(sessions: SessionManager, session: Session, *words: str) -> None:
 
 
 async def ids(store: SessionStore) -> list[str]:
-    return [info.session_id for info in await store.list()]
+    return [info.session_id for info in await store.list(children=True)]
 
 
 def rows(path: Path, sql: str) -> list[Any]:

@@ -108,9 +108,9 @@ class Healthy(SessionStore):
 
     # --- a store ---
 
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         check_page(user_id, limit, after)
         with self.locked():
             infos = [self.info(each) for each in self.all_sessions()]
@@ -279,18 +279,18 @@ class SeededAfterMustBeThere(Contract):
     caught_by = "test_list_goes_on_after_an_id_that_is_gone"
 
     class Store(Healthy):
-        async def list(self, *, after: str | None = None, **asked: Any) -> Any:
+        async def page(self, *, after: str | None = None, **asked: Any) -> Any:
             if after is not None and not self.head(after).exists():
                 return []
-            return await super().list(after=after, **asked)
+            return await super().page(after=after, **asked)
 
 
 class SeededFilteredPage(Contract):
     caught_by = "test_list_of_one_user_shows_no_other"
 
     class Store(Healthy):
-        async def list(self, *, user_id: str | None = None, **asked: Any) -> Any:
-            page = await super().list(**asked)
+        async def page(self, *, user_id: str | None = None, **asked: Any) -> Any:
+            page = await super().page(**asked)
             return [each for each in page if user_id in (None, each.user_id)]
 
 
@@ -298,8 +298,8 @@ class SeededUsersAreFoldedToOne(Contract):
     caught_by = "test_list_of_one_user_shows_no_other"
 
     class Store(Healthy):
-        async def list(self, *, user_id: str | None = None, **asked: Any) -> Any:
-            page = await super().list(**asked)
+        async def page(self, *, user_id: str | None = None, **asked: Any) -> Any:
+            page = await super().page(**asked)
             return [each for each in page if self.is_of(each.user_id, user_id)]
 
         def is_of(self, owner: str | None, user_id: str | None) -> bool:
@@ -310,9 +310,43 @@ class SeededNobodyIsAUser(Contract):
     caught_by = "test_list_of_one_user_shows_no_other"
 
     class Store(Healthy):
-        async def list(self, *, user_id: str | None = None, **asked: Any) -> Any:
-            page = await super().list(**asked)
+        async def page(self, *, user_id: str | None = None, **asked: Any) -> Any:
+            page = await super().page(**asked)
             return [each for each in page if each.user_id == user_id]
+
+
+class SeededAllAreListed(Contract):
+    caught_by = "test_list_leaves_out_sessions_inside_others"
+
+    class Store(Healthy):
+        async def list(self, **asked: Any) -> "list[SessionInfo]":
+            return await super().list(**{**asked, "children": True})
+
+
+class SeededEverySlashIsInside(Contract):
+    caught_by = "test_list_leaves_out_sessions_inside_others"
+
+    class Store(Healthy):
+        async def _is_child(self, info: SessionInfo, known: Any) -> bool:
+            return "/" in info.session_id
+
+
+class SeededInsideOfAnybody(Contract):
+    caught_by = "test_list_leaves_out_sessions_inside_others"
+
+    class Store(Healthy):
+        async def _is_child(self, info: SessionInfo, known: Any) -> bool:
+            outer = info.session_id.rpartition("/")[0]
+            return bool(outer) and await self.get(outer) is not None
+
+
+class SeededInsideOfThePage(Contract):
+    caught_by = "test_list_leaves_out_sessions_inside_others"
+
+    class Store(Healthy):
+        async def _is_child(self, info: SessionInfo, known: Any) -> bool:
+            outer = info.session_id.partition("/")[0]
+            return "/" in info.session_id and outer in known
 
 
 class SeededAnyPage(Contract):
@@ -483,7 +517,7 @@ class Pruning(Healthy):
             older_than = self.aware(older_than)
         if pending not in ("keep", "delete"):
             raise ValueError(pending)
-        infos = await self.list(limit=1_000)
+        infos = await self.page(limit=1_000)
         gone: list[str] = []
         for info in infos:
             outer = [each for each in infos if self.is_inside(info, each)]

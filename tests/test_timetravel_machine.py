@@ -217,7 +217,8 @@ class Talk:
     ) -> tuple[Failure, list[str]]:
         """Do what a run does first; return its error, and the calls to carry out."""
         left = self.counting("claimed", "open")
-        again = [] if words else [each for each in left if each in repeatable]
+        alone = not (words or decisions)
+        again = [each for each in left if alone and each in repeatable]
         idle = not (words or decisions or self.awaits_reply() or self.counting(*OPEN))
         if idle:
             return NothingToContinueError, []

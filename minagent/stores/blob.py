@@ -355,9 +355,9 @@ class BlobSessionManager(SessionStore):
 
     # --- list -----------------------------------------------------------------
 
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         check_page(user_id, limit, after)
         self._check_open()
         prefix = _index(user_id)

@@ -375,9 +375,9 @@ class PostgresSessionManager(SessionStore):
 
     # --- list, delete, redact -------------------------------------------------
 
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         check_page(user_id, limit, after)
         asked = {"after": after or "", "user_id": user_id, "limit": limit}
         return [info_of(*row) for row in await self._rows(LIST, asked, attempts=2)]

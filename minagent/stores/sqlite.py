@@ -335,9 +335,9 @@ class SQLiteSessionManager(SessionStore):
             raise SessionNotFoundError(session.session_id) from None
         raise SessionConflictError(session.session_id) from None
 
-    async def list(
+    async def page(
         self, *, user_id: str | None = None, limit: int = 100, after: str | None = None
-    ) -> "list[SessionInfo]":
+    ) -> Sequence[SessionInfo]:
         check_page(user_id, limit, after)
         asked = {"after": after or "", "user_id": user_id, "limit": limit}
         rows = await self._rows(LIST, asked)

@@ -164,7 +164,7 @@ class SessionStoreContract(SessionManagerContract):
 
         pages: list[list[str]] = []
         after: str | None = None
-        while page := await store.list(limit=3, after=after):
+        while page := await store.list(limit=3, after=after, children=True):
             pages.append([info.session_id for info in page])
             after = pages[-1][-1]
             if len(pages) > len(ids):
@@ -212,6 +212,37 @@ class SessionStoreContract(SessionManagerContract):
             )
         assert len(await store.list()) == len(alike) + 9, (
             "list() without a user must show everybody's sessions, and nobody's"
+        )
+
+    async def test_list_leaves_out_sessions_inside_others(
+        self, store: SessionStore
+    ) -> None:
+        """Agents that work for others have sessions; a person looks for her own."""
+        outer = ["a", "a-b", "b", "c/d", "e"]
+        inner = ["a-b/x", "a/x", "a/x/y", "a/z", "c/d/x", "e/x"]
+        for session_id in [*inner, *outer]:
+            await store.create(session_id, user_id="ann")
+        await store.create("b/x", user_id="bob")
+
+        found: list[str] = []
+        while ids := await _ids(
+            store, limit=2, after=found[-1] if found else None, children=False
+        ):
+            found += ids
+        assert found == sorted([*outer, "b/x"]), (
+            "list() must give what is inside no session of the same owner, and no more"
+        )
+        assert await _ids(store, user_id="ann", children=False) == sorted(outer), (
+            "list(user_id=) must leave out what is inside another session"
+        )
+        assert await _ids(store, after="a-b", children=False) == [
+            "b",
+            "b/x",
+            "c/d",
+            "e",
+        ]
+        assert await _ids(store, children=True) == sorted([*outer, *inner, "b/x"]), (
+            "list(children=True) must give every session"
         )
 
     async def test_list_refuses_what_makes_no_page(self, store: SessionStore) -> None:
@@ -1128,7 +1159,8 @@ async def _say_then(
 
 
 async def _ids(store: SessionStore, **asked: Any) -> list[str]:
-    return [info.session_id for info in await store.list(**asked)]
+    infos = await store.list(**{"children": True, **asked})
+    return [info.session_id for info in infos]
 
 
 async def _check_info(store: SessionStore, session: Session, when: str) -> None:

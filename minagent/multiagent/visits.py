@@ -1,0 +1,161 @@
+"""Visits: what the log of an orchestrator says of those that it has sent to work.
+
+A graph and a swarm are agents that ask no model what to do next. Each reply of theirs
+is made of calls, and a call is a *visit*: of a node, or of a peer. So what is known of
+a run is known from its log: `visits` reads it. A visit has one call, and one more for
+each time that it was tried again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from minagent.agent import Agent
+from minagent.context import ExecutionContext
+from minagent.errors import NodeFailedError
+from minagent.events import Event, Message, ToolCall, ToolResult, said_by_user
+from minagent.marks import current
+from minagent.model import ModelRequest, ModelResponse
+from minagent.multiagent.inside import Inside
+from minagent.tools import Tool, tool
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A node at work, or when it has been.
+
+    Attributes:
+        node: Its name.
+        number: The how manieth visit of this node for the task, from 1.
+        tool_call_ids: Its call, and those that tried again.
+        result: What became of the last of them, or None while it is open.
+        execution_id: The run that stored the result, or None.
+    """
+
+    node: str
+    number: int
+    tool_call_ids: tuple[str, ...]
+    result: ToolResult | None = None
+    execution_id: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended well; then it is never entered again."""
+        return self.result is not None and self.result.status == "success"
+
+
+def since_task(events: Sequence[Event]) -> Sequence[Event]:
+    """Return what counts of a log, from the last thing that the user said on."""
+    log = current(events)
+    said = [at for at, event in enumerate(log) if said_by_user(event)]
+    return log[said[-1] :] if said else ()
+
+
+def task_of(events: Sequence[Event]) -> str:
+    """Return the last thing that the user said, as text."""
+    items = [item for event in since_task(events)[:1] for item in event.content]
+    return "\n".join(item.content for item in items if isinstance(item, Message))
+
+
+def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
+    """Return the visits for the last task, in the order in which they began."""
+    found: list[Visit] = []
+    for event in since_task(events):
+        for call in event.tool_calls:
+            _begin(found, call)
+        for item in event.content:
+            if isinstance(item, ToolResult):
+                for at, visit in enumerate(found):
+                    if item.tool_call_id == visit.tool_call_ids[-1]:
+                        run = event.execution_id
+                        found[at] = replace(visit, result=item, execution_id=run)
+    return tuple(found)
+
+
+def _begin(found: list[Visit], call: ToolCall) -> None:
+    before = [at for at, visit in enumerate(found) if visit.node == call.name]
+    last = found[before[-1]] if before else None
+    if last and last.result and not last.is_done:
+        ids = (*last.tool_call_ids, call.tool_call_id)
+        found[before[-1]] = replace(last, tool_call_ids=ids, result=None)
+    else:
+        found.append(Visit(call.name, len(before) + 1, (call.tool_call_id,)))
+
+
+def call_of(context: ExecutionContext, node: str, task: str) -> ToolCall:
+    """Return a call that sends a node to work.
+
+    Its id is the name of the node and how often it was called in this session, so a run
+    that is repeated after a crash has the ids that it had.
+    """
+    items = [item for event in context.session.events for item in event.tool_calls]
+    number = sum(item.name == node for item in items) + 1
+    return ToolCall(
+        name=node, arguments={"task": task}, tool_call_id=f"{node}-{number}"
+    )
+
+
+def left_by_another_run(
+    context: ExecutionContext, failed: Sequence[Visit]
+) -> tuple[str, ...]:
+    """Return the nodes that failed in another run, so that this one tries again.
+
+    Raises:
+        NodeFailedError: One of them has failed in this run.
+    """
+    for visit in failed:
+        if visit.result and visit.execution_id == context.execution_id:
+            problem = f"{visit.result.status}: {visit.result.content}"
+            raise NodeFailedError(
+                context.session.session_id, node=visit.node, problem=problem
+            )
+    return tuple(visit.node for visit in failed)
+
+
+def visit_of(context: ExecutionContext) -> Visit:
+    """Return, inside a node, the visit that is going on.
+
+    Raises:
+        ValueError: None is; it was called by hand.
+    """
+    call_id = context.tool_call_id
+    for visit in visits(context.session.events):
+        if visit.tool_call_ids[-1] == call_id:
+            return visit
+    raise ValueError("a node is carried out by a run of its graph, not by hand")
+
+
+def entering_agent(name: str, agent: Agent, **options: Any) -> Tool[..., Any]:
+    """Return the tool that sends an agent to work, always in the same conversation.
+
+    Args:
+        name: Of the node; it is the thread, too.
+        agent: The agent.
+        options: Those of `tool`.
+    """
+
+    async def enter(task: str, context: ExecutionContext) -> ToolResult:
+        return await at_work(name, agent, context).answered(task)
+
+    enter.__doc__ = f"Send {name} to work."
+    return tool(name=name, resumable=True, **options)(enter)
+
+
+def at_work(name: str, agent: Agent, context: ExecutionContext) -> Inside:
+    """Return an agent at work in a visit.
+
+    What was tried before is gone on with, under the id that it began with.
+    """
+    return Inside(agent, context, visit_of(context).tool_call_ids[0], thread=name)
+
+
+class Unasked:
+    """The model of who asks none."""
+
+    async def generate(self, request: ModelRequest, emit: object) -> ModelResponse:
+        """Never be called.
+
+        Raises:
+            RuntimeError: In any case.
+        """
+        raise RuntimeError("a graph and a swarm ask no model what to do next")
