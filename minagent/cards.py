@@ -412,7 +412,24 @@ def _note(origin: _Origin, note: Note) -> NoteCard:
             return replace(card, entries=entries, data=more)
         case "summary", {"up_to": _, "text": str(text), **more}:
             return replace(card, entries=(text,), data=more)
+        case "delegated", {"session_id": str(session_id), "events": _, **more}:
+            return replace(card, title=f"to {_json(session_id)}", data=more)
+        case "entered", {"tool_call_id": str(call_id), **more}:
+            return replace(card, title=f"by call {_json(call_id)}", data=more)
+        case "step", {"followed": [*edges], **more}:
+            ways = tuple(_way(each) for each in edges)
+            return replace(card, entries=ways, data=more)
     return card
+
+
+def _way(edge: JsonValue) -> str:
+    """Return which edge of a graph was followed; one from nowhere begins it."""
+    match edge:
+        case [str(source), str(target)]:
+            return f"{source} -> {target}"
+        case [None, str(target)]:
+            return f"-> {target}"
+    return _json(edge)
 
 
 def _memory(memory: JsonValue) -> str:

@@ -220,6 +220,28 @@ def test_the_card_of_a_summary_has_its_words() -> None:
     assert (card.entries, card.data) == (("Ada has a red kayak.",), {})
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "title", "entries"),
+    [
+        ("delegated", {"session_id": "s/a", "events": 3}, 'to "s/a"', ()),
+        ("entered", {"tool_call_id": "a-1"}, 'by call "a-1"', ()),
+        (
+            "step",
+            {"followed": [[None, "a"], ["a", "b"], [1]]},
+            "",
+            ("-> a", "a -> b", "[1]"),
+        ),
+    ],
+)
+def test_the_notes_of_agents_that_work_together_have_words_for_people(
+    kind: str, data: Any, title: str, entries: tuple[str, ...]
+) -> None:
+    [card] = cards([by("graph", Note(kind=kind, data=data))])
+
+    assert isinstance(card, NoteCard)
+    assert (card.title, card.entries, card.data) == (title, entries, {})
+
+
 def test_the_card_of_what_was_recalled_has_words_for_people() -> None:
     [card] = cards([by("memory", recalled("My kayak is red.", author="user"))])
 

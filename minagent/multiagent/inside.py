@@ -69,16 +69,21 @@ _unstored: WeakKeyDictionary[Session, dict[str, Session]] = WeakKeyDictionary()
 def inner_session_id(session_id: str, thread: str) -> str:
     """Return the id of the session of a thread: of a call, or of a node of a graph.
 
-    It is `<session>/<thread>`. Where that would be too long for an id, the SHA-256 of
-    the longer part stands in its place, and of both if need be. Of a part that was the
-    session's own id, `delete` cannot see what it is inside of.
+    It is `<session>/<thread>`. Where that would be too long for an id, a digest of the
+    thread stands in its place; and if that does not help, one of the session's id as
+    well. Then `delete` cannot see any more what the session is inside of.
     """
-    parts = [session_id, thread]
-    while len("/".join(parts).encode()) > MAX_ID_BYTES:
-        longer = max(parts, key=lambda part: len(part.encode()))
-        digest = hashlib.sha256(longer.encode()).hexdigest()
-        parts[parts.index(longer)] = digest
-    return "/".join(parts)
+    inner = f"{session_id}/{thread}"
+    if len(inner.encode()) > MAX_ID_BYTES:
+        inner = f"{session_id}/{_digest(thread)}"
+    if len(inner.encode()) > MAX_ID_BYTES:
+        inner = f"{_digest(session_id)}/{_digest(thread)}"
+    return inner
+
+
+def _digest(part: str) -> str:
+    """Return half a SHA-256 in hex: 32 letters, which no two parts ever share."""
+    return hashlib.sha256(part.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
