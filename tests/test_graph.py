@@ -18,6 +18,7 @@ from minagent import (
     Agent,
     AgentResult,
     InMemorySessionManager,
+    Media,
     Note,
     Session,
     SessionManager,
@@ -258,6 +259,14 @@ async def test_an_agent_goes_on_in_its_conversation_when_it_is_entered_again(
     thread = await stored(kept, "s/write")
     assert sum(map(said_by_user, thread.events)) == 2
     assert result.context.session.user_id is None
+
+
+async def test_a_picture_is_not_lost_in_silence(kept: SessionStore) -> None:
+    graph = chain("a").build(session_manager=kept)
+    picture = Media(media_type="image/png", data="iVBORw0KGgo=")
+
+    with pytest.raises(ValueError, match="hand on text, no pictures or documents"):
+        await graph.run([picture], session_id="s")
 
 
 # --- The state ---------------------------------------------------------------------

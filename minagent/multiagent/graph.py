@@ -40,6 +40,7 @@ from minagent.multiagent.visits import (
     Unasked,
     Visit,
     call_of,
+    check_task,
     entering_agent,
     left_by_another_run,
 )
@@ -294,6 +295,7 @@ class Graph(Agent):
         self, context: ExecutionContext, request: ModelRequest
     ) -> ModelResponse:
         """Return the next step, or the answer."""
+        check_task(context.session.events)
         run = GraphRun.of(context.session.events)
         followed: list[Transition] = []
         if not run.visits:

@@ -36,6 +36,7 @@ from minagent.multiagent.visits import (
     Visit,
     at_work,
     call_of,
+    check_task,
     left_by_another_run,
     since_task,
     task_of,
@@ -180,6 +181,7 @@ class Swarm(Agent):
         self, context: ExecutionContext, request: ModelRequest
     ) -> ModelResponse:
         """Return the call of the next peer, or the answer of the last."""
+        check_task(context.session.events)
         run, [first, *_] = SwarmRun.of(context.session.events), self.peers
         last = run.visits[-1] if run.visits else None
         if last and last.is_done and last.result and not last.result.details:

@@ -8,16 +8,18 @@ each time that it was tried again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from minagent.agent import Agent
 from minagent.context import ExecutionContext
 from minagent.errors import NodeFailedError
-from minagent.events import Event, Message, ToolCall, ToolResult, said_by_user
+from minagent.events import Event, Media, Message, ToolCall, ToolResult, said_by_user
 from minagent.marks import current
 from minagent.model import ModelRequest, ModelResponse
 from minagent.multiagent.inside import Inside
 from minagent.tools import Tool, tool
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,22 @@ def since_task(events: Sequence[Event]) -> Sequence[Event]:
 
 def task_of(events: Sequence[Event]) -> str:
     """Return the last thing that the user said, as text."""
+    return "\n".join(each.content for each in _said(events, Message))
+
+
+def check_task(events: Sequence[Event]) -> None:
+    """Check that the last thing that the user said can be handed on.
+
+    Raises:
+        ValueError: There are pictures or documents in it.
+    """
+    if _said(events, Media):
+        raise ValueError("a graph and a swarm hand on text, no pictures or documents")
+
+
+def _said(events: Sequence[Event], kind: type[T]) -> list[T]:
     items = [item for event in since_task(events)[:1] for item in event.content]
-    return "\n".join(item.content for item in items if isinstance(item, Message))
+    return [item for item in items if isinstance(item, kind)]
 
 
 def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
