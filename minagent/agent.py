@@ -179,8 +179,7 @@ class Agent:
                 continue
             if await self._act(context, response):
                 return _paused(context)
-        limit, session_id = self.max_steps, context.session_id
-        raise errors.MaxStepsExceededError(session_id, max_steps=limit)
+        raise errors.MaxStepsExceededError(context.session_id, max_steps=self.max_steps)
 
     async def _think(self, context: ExecutionContext) -> ModelResponse:
         """Return the next reply: a callback's, or the model's."""

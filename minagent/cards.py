@@ -416,6 +416,8 @@ def _note(origin: _Origin, note: Note) -> NoteCard:
             return replace(card, title=f"to {_json(session_id)}", data=more)
         case "entered", {"tool_call_id": str(call_id), **more}:
             return replace(card, title=f"by call {_json(call_id)}", data=more)
+        case "again", {"nodes": [*nodes], **more}:
+            return replace(card, entries=tuple(map(str, nodes)), data=more)
         case "step", {"followed": [*edges], **more}:
             ways = tuple(_way(each) for each in edges)
             return replace(card, entries=ways, data=more)

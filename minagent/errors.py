@@ -269,10 +269,10 @@ class NodeFailedError(RunError):
 
     Attributes:
         node: Its name.
-        problem: What it failed with.
     """
 
     template = "{node!r} failed: {problem}. Run without input to try it again"
+    node: str
 
 
 class ApprovalError(MinagentError):

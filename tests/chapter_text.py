@@ -2,6 +2,7 @@
 
     ```python                      runs; all blocks of a chapter share one namespace
     ```                            directly behind it: what it prints
+    ```mermaid                     in its place: what it prints, which is a drawing
     ```python quote minagent/x.py  an excerpt of that file
     ```console                     commands after `$ `, each with what it prints
 
@@ -30,12 +31,14 @@ class Part:
         text: What it says, without the fence; of prose, as it stands.
         source: Of a quote: the file.
         output: Of code: what it prints, or "" if nothing is shown.
+        is_drawn: Of code: whether that is a drawing, in the words of Mermaid.
     """
 
     kind: Literal["prose", "code", "quote", "console"]
     text: str
     source: str = ""
     output: str = ""
+    is_drawn: bool = False
 
 
 _FENCE = re.compile(r"^```(?P<info>.*)\n(?P<text>(?:.*\n)*?)```$\n?", re.MULTILINE)
@@ -48,8 +51,9 @@ def parts(readme: str) -> list[Part]:
     for fence in _FENCE.finditer(readme):
         before, info, text = readme[end : fence.start()], fence["info"], fence["text"]
         end = fence.end()
-        if not info and found and found[-1].kind == "code" and not before.strip():
-            found[-1] = Part("code", found[-1].text, output=text)
+        is_behind_code = found and found[-1].kind == "code" and not before.strip()
+        if info in ("", "mermaid") and is_behind_code:
+            found[-1] = Part("code", found[-1].text, output=text, is_drawn=bool(info))
             continue
         if before.strip():
             found.append(Part("prose", before))

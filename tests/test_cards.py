@@ -225,6 +225,7 @@ def test_the_card_of_a_summary_has_its_words() -> None:
     [
         ("delegated", {"session_id": "s/a", "events": 3}, 'to "s/a"', ()),
         ("entered", {"tool_call_id": "a-1"}, 'by call "a-1"', ()),
+        ("again", {"nodes": ["a", "b"]}, "", ("a", "b")),
         (
             "step",
             {"followed": [[None, "a"], ["a", "b"], [1]]},

@@ -460,6 +460,21 @@ async def test_an_edge_may_be_for_failures(kept: SessionStore) -> None:
     assert (await run_of(kept)).frontier == {}
 
 
+async def test_a_loop_over_failures_comes_to_its_end(kept: SessionStore) -> None:
+    model = ScriptedModel([ConnectionError("no line")] * 9)
+    builder = GraphBuilder().add_node("a", Agent(model)).add_node("wait", says(""))
+    builder.add_edge("a", "wait", on_error=True).add_edge("wait", "a")
+    graph = builder.build(session_manager=kept, max_visits=3)
+
+    with pytest.raises(NodeFailedError, match="'a' failed: it was entered 3 times"):
+        await graph.run("Go.", session_id="s")
+
+    run = await run_of(kept)
+    assert (run.times("a"), run.times("wait")) == (3, 3)
+    thread = await stored(kept, "s/a")
+    assert sum(map(said_by_user, thread.events)) == 3
+
+
 # --- People ------------------------------------------------------------------
 
 

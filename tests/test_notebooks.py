@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from chapter_text import CHAPTERS, ROOT, commands, demo_command, offline, parts
+from chapter_text import CHAPTERS, ROOT, Part, commands, demo_command, offline, parts
 
 from minagent.testing import FakeAnthropic
 
@@ -44,7 +44,12 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def printed(cell: dict[str, Any]) -> str:
-    return "".join("".join(each["text"]) for each in cell["outputs"])
+    return "".join("".join(each["text"]) for each in cell["outputs"] if "text" in each)
+
+
+def drawn(cell: dict[str, Any]) -> str:
+    data = [each["data"] for each in cell["outputs"] if "data" in each]
+    return "".join("".join(each["text/markdown"]) for each in data)
 
 
 def test_each_chapter_has_its_notebook_and_each_notebook_its_chapter() -> None:
@@ -76,7 +81,11 @@ def test_a_cell_prints_what_the_chapter_shows(
     script: ModuleType, chapter: Path
 ) -> None:
     text = (chapter / "README.md").read_text(encoding="utf-8")
-    shown = {part.text.strip(): part.output for part in parts(text) if part.output}
+    shown = {
+        script.source_of(part): part.output
+        for part in parts(text)
+        if part.output and not part.is_drawn
+    }
     for console in [part.text for part in parts(text) if part.kind == "console"]:
         for command, output in commands(console):
             if command == demo_command(chapter):
@@ -86,6 +95,29 @@ def test_a_cell_prints_what_the_chapter_shows(
 
     found = {"".join(cell["source"]): printed(cell) for cell in cells}
     assert {source: found[source] for source in shown} == shown
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.name)
+def test_a_drawing_of_a_chapter_is_drawn(script: ModuleType, chapter: Path) -> None:
+    text = (chapter / "README.md").read_text(encoding="utf-8")
+    shown = {
+        script.source_of(part): f"```mermaid\n{part.output}```"
+        for part in parts(text)
+        if part.is_drawn
+    }
+
+    cells = code_cells(script.path_of(chapter))
+
+    assert {"".join(x["source"]): drawn(x) for x in cells if drawn(x)} == shown
+
+
+def test_a_block_that_draws_ends_with_what_prints_the_drawing(
+    script: ModuleType,
+) -> None:
+    part = Part("code", "show(graph)\n", output="flowchart TD\n", is_drawn=True)
+
+    with pytest.raises(SystemExit, match=r"'show\(graph\)' draws nothing; end with"):
+        script.source_of(part)
 
 
 @each_notebook
@@ -99,7 +131,7 @@ def test_every_cell_ran_in_order_and_none_failed(path: Path) -> None:
         for each in cell["outputs"]
     }
     assert counts == [*range(1, len(cells) + 1)]
-    assert kinds == {("stream", "stdout")}
+    assert kinds - {("display_data", None)} == {("stream", "stdout")}
 
 
 @each_notebook

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 from minagent.agent import Agent
 from minagent.context import Clock, ExecutionContext, OnEvent, resolved
 from minagent.errors import NodeFailedError
-from minagent.events import ContentItem, Message, Note, utc_now
+from minagent.events import Message, Note, utc_now
 from minagent.model import ModelRequest, ModelResponse
 from minagent.multiagent.batch import in_one_save
 from minagent.multiagent.functions import NodeFunction, entering_function
@@ -43,6 +43,7 @@ from minagent.multiagent.visits import (
     check_task,
     entering_agent,
     left_by_another_run,
+    reply_of,
 )
 from minagent.opening import Start
 from minagent.session import Session, SessionManager
@@ -323,8 +324,7 @@ class Graph(Agent):
         if not calls:
             return ModelResponse((Message(role="assistant", content=run.answer),))
         data: dict[str, Any] = {"followed": [[*each] for each in followed]}
-        content: tuple[ContentItem, ...] = (Note(kind=STEP, data=data), *calls)
-        return ModelResponse(content, stop_reason="tool_use")
+        return reply_of(calls, again, Note(kind=STEP, data=data))
 
     async def _ways(self, visit: Visit, run: GraphRun) -> AsyncIterator[Transition]:
         for edge in self.edges:

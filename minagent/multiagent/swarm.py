@@ -38,6 +38,7 @@ from minagent.multiagent.visits import (
     call_of,
     check_task,
     left_by_another_run,
+    reply_of,
     since_task,
     task_of,
     visits,
@@ -187,17 +188,13 @@ class Swarm(Agent):
         if last and last.is_done and last.result and not last.result.details:
             words = Message(role="assistant", content=last.result.content)
             return ModelResponse((words,))
-        if last and not last.is_done:
-            [peer] = left_by_another_run(context, [last])
-        else:
-            peer = run.next_peer or first
+        failed = [last] if last and not last.is_done else []
+        again = left_by_another_run(context, failed)
+        [peer] = again or [run.next_peer or first]
         if len(run.handovers) > self.max_handovers:
             problem = f"the task was handed over {self.max_handovers} times, the limit"
-            raise NodeFailedError(
-                context.session.session_id, node=peer, problem=problem
-            )
-        call = call_of(context, peer, self._asked(run))
-        return ModelResponse((call,), stop_reason="tool_use")
+            raise NodeFailedError(context.session_id, node=peer, problem=problem)
+        return reply_of([call_of(context, peer, self._asked(run))], again)
 
     def _asked(self, run: SwarmRun) -> str:
         """Return what the next peer is told."""

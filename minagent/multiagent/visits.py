@@ -13,11 +13,22 @@ from typing import Any, TypeVar
 from minagent.agent import Agent
 from minagent.context import ExecutionContext
 from minagent.errors import NodeFailedError
-from minagent.events import Event, Media, Message, ToolCall, ToolResult, said_by_user
-from minagent.marks import current
+from minagent.events import (
+    Event,
+    Media,
+    Message,
+    Note,
+    ToolCall,
+    ToolResult,
+    said_by_user,
+)
+from minagent.marks import current, marks
 from minagent.model import ModelRequest, ModelResponse
 from minagent.multiagent.inside import Inside
 from minagent.tools import Tool, tool
+
+AGAIN = "again"
+"""The kind of the Note in a reply that tries again: `{"nodes": [name, …]}`."""
 
 T = TypeVar("T")
 
@@ -77,8 +88,9 @@ def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
     """Return the visits for the last task, in the order in which they began."""
     found: list[Visit] = []
     for event in since_task(events):
+        again = {node for note in marks(event, AGAIN) for node in note.data["nodes"]}  # type: ignore[union-attr]
         for call in event.tool_calls:
-            _begin(found, call)
+            _begin(found, call, call.name in again)
         for item in event.content:
             if isinstance(item, ToolResult):
                 for at, visit in enumerate(found):
@@ -88,14 +100,29 @@ def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
     return tuple(found)
 
 
-def _begin(found: list[Visit], call: ToolCall) -> None:
+def _begin(found: list[Visit], call: ToolCall, is_again: bool) -> None:
     before = [at for at, visit in enumerate(found) if visit.node == call.name]
-    last = found[before[-1]] if before else None
-    if last and last.result and not last.is_done:
+    if is_again and before:
+        last = found[before[-1]]
         ids = (*last.tool_call_ids, call.tool_call_id)
         found[before[-1]] = replace(last, tool_call_ids=ids, result=None)
     else:
         found.append(Visit(call.name, len(before) + 1, (call.tool_call_id,)))
+
+
+def reply_of(
+    calls: Sequence[ToolCall], again: Sequence[str], *notes: Note
+) -> ModelResponse:
+    """Return the reply that sends nodes to work.
+
+    Args:
+        calls: The calls.
+        again: Those of the nodes that are tried again.
+        notes: What else is in the reply.
+    """
+    if again:
+        notes += (Note(kind=AGAIN, data={"nodes": [*again]}),)
+    return ModelResponse((*notes, *calls), stop_reason="tool_use")
 
 
 def call_of(context: ExecutionContext, node: str, task: str) -> ToolCall:
@@ -122,9 +149,7 @@ def left_by_another_run(
     for visit in failed:
         if visit.result and visit.execution_id == context.execution_id:
             problem = f"{visit.result.status}: {visit.result.content}"
-            raise NodeFailedError(
-                context.session.session_id, node=visit.node, problem=problem
-            )
+            raise NodeFailedError(context.session_id, node=visit.node, problem=problem)
     return tuple(visit.node for visit in failed)
 
 
