@@ -1,5 +1,6 @@
 """What the tests share."""
 
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -11,6 +12,11 @@ from hypothesis import HealthCheck, settings
 from stores import EVERY, FAST, Place, params
 
 from minagent import SessionStore
+
+# No test speaks TLS, and to read all certificates of the machine costs each client of
+# the API 40 ms. Programs that tests start inherit this; one that does speak TLS has to
+# be started without it.
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 # The machine may be busy with other things: how long an example takes says nothing.
 settings.register_profile(

@@ -216,7 +216,7 @@ class AnthropicModel:
             return client
         if self._base_url is None:
             raise MissingKeyError
-        return anthropic.AsyncAnthropic(base_url=self._base_url, api_key="none")
+        return client.copy(api_key="none")
 
     def _client_of_loop(self) -> anthropic.AsyncAnthropic:
         loop = asyncio.get_running_loop()
