@@ -33,6 +33,24 @@ def params(*names: str) -> Sequence[object]:
     return [slow.get(each, each) for each in names]
 
 
+def address_of(name: str, folder: Path) -> str:
+    """Return the address of a new store, for `open_store` in any process."""
+    match name:
+        case "sqlite":
+            return f"sqlite:///{folder}/sessions.db"
+        case "folder":
+            return f"file://{folder}/objects"
+        case "s3":
+            from s3 import bucket_of, endpoint
+
+            return f"s3://{bucket_of(folder)}/sessions?endpoint={endpoint()}"
+        case "postgres":
+            from postgres import new_database
+
+            return new_database()
+    raise ValueError(name)
+
+
 class Place:
     """Where sessions are kept: it outlives the managers that are opened on it.
 

@@ -32,7 +32,7 @@ from approving import (
     tools_of,
 )
 from delegating import COST, hand_to, planned, three_floors
-from stores import FAST, Place, params
+from stores import FAST, Place, address_of, params
 
 from minagent import (
     Agent,
@@ -200,15 +200,15 @@ async def test_a_question_at_the_bottom_has_the_path_to_it(desk: Desk) -> None:
     assert [d.path for d in decisions_of((await inner(desk, "s/o/m")).events)] == [()]
 
 
-@pytest.mark.parametrize("address", ["sqlite:///{}/sessions.db", "file://{}/sessions"])
+@pytest.mark.parametrize("store", params("sqlite", "folder", "postgres"))
 def test_a_question_three_levels_down_is_decided_in_another_process(
-    tmp_path: Path, address: str
+    store: str, tmp_path: Path
 ) -> None:
-    effects = tmp_path / "effects"
+    effects, address = tmp_path / "effects", address_of(store, tmp_path)
     script = Path(__file__).with_name("delegating.py")
 
     def process(order: str) -> Any:
-        command = [sys.executable, script, address.format(tmp_path), effects, order]
+        command = [sys.executable, script, address, effects, order]
         return json.loads(subprocess.check_output(command, timeout=60))
 
     assert process("ask") == ["pending_confirmation", [["o", "m", "p"]]]

@@ -12,6 +12,7 @@ from pathlib import Path
 import graphing
 import pytest
 from graphing import ANSWER, STATE, TRANSITIONS, seven
+from stores import address_of
 
 from minagent import PendingToolCall, Session, ToolConfirmation, pending_tool_calls
 from minagent.multiagent import GraphRun
@@ -100,15 +101,7 @@ async def ended(
 def test_killed_at_any_moment_no_finished_node_runs_again(
     store: str, kills: int, longest: float, tmp_path: Path
 ) -> None:
-    match store:
-        case "sqlite":
-            address = f"sqlite:///{tmp_path}/s.db"
-        case "folder":
-            address = f"file://{tmp_path}/objects"
-        case _:
-            from postgres import new_database
-
-            address = new_database()
+    address = address_of(store, tmp_path)
     chance, killed = random.Random(store), 0
     with program() as process:
         for number in range(1_000):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stores import SERVED, params
+from stores import SERVED, address_of, params
 
 pytestmark = pytest.mark.heavy
 
@@ -80,18 +80,6 @@ def test_workers_share_a_store_and_nothing_else(store: str, tmp_path: Path) -> N
         )
 
         assert (done.stdout, done.stderr) == (shown, "")
-
-
-def address_of(store: str, folder: Path) -> str:
-    if store == "s3":
-        from s3 import bucket_of, endpoint
-
-        return f"s3://{bucket_of(folder)}/chat?endpoint={endpoint()}"
-    if store == "postgres":
-        from postgres import new_database
-
-        return new_database()
-    return f"sqlite:///{folder}/chat.db"
 
 
 def test_the_first_command_succeeds(tmp_path: Path) -> None:

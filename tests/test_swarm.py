@@ -13,7 +13,7 @@ import pytest
 import swarming
 from approving import Dying, Killed
 from delegating import COST, planned
-from stores import FAST, Place, params
+from stores import FAST, Place, address_of, params
 from swarming import OVER, TASK, call, over, swarm, travel_agency
 
 from minagent import (
@@ -217,15 +217,7 @@ async def test_a_graph_may_be_a_peer_and_a_swarm_a_node(kept: SessionStore) -> N
 def test_a_task_goes_there_and_back_through_three_processes(
     store: str, tmp_path: Path
 ) -> None:
-    match store:
-        case "sqlite":
-            address = f"sqlite:///{tmp_path}/s.db"
-        case "folder":
-            address = f"file://{tmp_path}/objects"
-        case _:
-            from postgres import new_database
-
-            address = new_database()
+    address = address_of(store, tmp_path)
 
     def process(order: str) -> Any:
         command = [sys.executable, swarming.__file__, address, order]
