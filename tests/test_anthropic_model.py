@@ -658,8 +658,7 @@ any_replies = st.builds(
 
 
 @settings(
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(reply=any_replies)
 async def test_any_reply_goes_back_as_it_came_after_a_restart(

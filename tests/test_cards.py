@@ -627,7 +627,7 @@ async def watched(
     return seen, pending
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(scripts, choices)
 async def test_what_was_watched_and_what_is_reloaded_have_the_same_cards(
     sessions: SessionStore,

@@ -86,7 +86,6 @@ async def log_of(sessions: SessionManager) -> list[ToolCall | ToolResult]:
 
 
 @given(plan=plans(with_loop=False))
-@settings(max_examples=60)
 async def test_a_node_runs_once_if_a_way_leads_to_it_and_after_all_that_do(
     plan: Plan,
 ) -> None:
@@ -120,7 +119,7 @@ async def test_a_node_runs_once_if_a_way_leads_to_it_and_after_all_that_do(
 
 
 @given(plan=plans(with_loop=True), at=st.integers(1, 40), is_stored=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 async def test_after_a_crash_at_any_save_it_ends_as_if_there_had_been_none(
     plan: Plan, at: int, is_stored: bool
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minagent import (
@@ -233,7 +233,6 @@ RUNS = st.tuples(st.lists(STEPS, max_size=3), ENDS, st.booleans())
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @given(runs=st.lists(RUNS, min_size=1, max_size=3))
-@settings(max_examples=40)
 async def test_promise_8_the_events_of_the_streams_are_those_of_a_reload(
     kind: str, runs: Any
 ) -> None:

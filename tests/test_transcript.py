@@ -95,7 +95,7 @@ def rules(transcript: Sequence[Turn]) -> set[str]:
     return {each.split(":")[0] for each in violations(transcript)}
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 @example(log=[broken_off(heard("Hi."), call("a"), result("a")), user("Well?")])
 @example(
@@ -111,7 +111,7 @@ def test_every_log_gives_a_valid_request_with_the_next_message(
     assert list(violations(turns([*log, ONE_MORE]))) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 def test_every_log_gives_a_valid_transcript_but_for_how_it_ends(
     log: list[Event],
@@ -174,7 +174,7 @@ def rebuilt(transcript: Iterable[Turn]) -> list[Event]:
     return log
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 def test_healing_twice_changes_nothing(log: list[Event]) -> None:
     once = shown(log)
@@ -184,7 +184,7 @@ def test_healing_twice_changes_nothing(log: list[Event]) -> None:
     assert once == twice == thrice
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 def test_a_growing_log_has_the_transcripts_that_its_parts_have_from_scratch(
     log: list[Event],
@@ -261,7 +261,7 @@ def without_ids(items: Iterable[ContentItem]) -> list[ContentItem]:
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 def test_a_turn_of_the_assistant_is_the_items_of_its_replies_in_order(
     log: list[Event],
@@ -315,7 +315,7 @@ def test_no_word_of_the_user_is_lost_or_moved(log: list[Event]) -> None:
     assert words_in(turns(log)) == said
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(log=logs)
 @example(
     log=[
