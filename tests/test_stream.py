@@ -301,6 +301,7 @@ async def test_promise_8_deltas_come_before_the_event_that_they_are_pieces_of() 
         "Let me see.",
         "Noon.",
     ]
+    assert [item.text for item in items if isinstance(item, ToolInputDelta)] == ["{}"]
 
 
 async def test_promise_8_progress_passes_and_is_not_stored(

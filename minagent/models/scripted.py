@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minagent.context import resolved
-from minagent.events import ContentItem, Message, ToolCall, well_formed
+from minagent.events import ContentItem, Message, ToolCall, dump_json, well_formed
 from minagent.model import (
     Emit,
     ModelRequest,
@@ -122,4 +122,5 @@ def _stream(item: ContentItem, emit: Emit) -> None:
     elif item.type == "reasoning" and item.content:
         emit(ReasoningDelta(item.content))
     elif item.type == "tool_call":
-        emit(ToolInputDelta(item.tool_call_id, item.name, repr(item.arguments)))
+        sent = dump_json(item.arguments, "arguments")
+        emit(ToolInputDelta(item.tool_call_id, item.name, sent))
