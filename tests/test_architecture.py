@@ -45,6 +45,8 @@ DRIVERS = {
     "botocore": ("minagent/stores/s3.py",),
     "cryptography": ("minagent/stores/encrypted.py",),
     "psycopg": ("minagent/stores/postgres.py",),
+    "starlette": ("minagent/web/",),
+    "uvicorn": ("minagent/web/",),
 }
 MAX_STATEMENTS = 1_720
 

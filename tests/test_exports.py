@@ -13,14 +13,15 @@ import pytest
 PACKAGES = [
     name
     for name in (
-        *("minagent", "minagent.memory", "minagent.models", "minagent.multiagent"),
-        *("minagent.stores", "minagent.testing"),
+        *("minagent", "minagent.foreign", "minagent.memory", "minagent.models"),
+        *("minagent.multiagent", "minagent.stores", "minagent.testing"),
+        "minagent.web",
     )
     if importlib.util.find_spec(name)
 ]
 DRIVERS = [
     *("aiobotocore", "aiosqlite", "anthropic", "cryptography", "httpx2", "psycopg"),
-    *("pytest", "rich", "typer"),
+    *("pytest", "rich", "starlette", "typer", "uvicorn"),
 ]
 
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Never, assert_type
 
 from pydantic import BaseModel, JsonValue
+from starlette.applications import Starlette
+from starlette.requests import Request
 
 from minagent import (
     Agent,
@@ -105,6 +107,7 @@ from minagent.timetravel import (
     rewind,
     undo,
 )
+from minagent.web import Authenticate, Server, create_app
 
 # --- Tools --------------------------------------------------------------------
 
@@ -770,6 +773,23 @@ def shown(session: Session) -> str:
             assert_type(card.entries, tuple[str, ...])
         assert_type(card.event_ids, tuple[str, ...])
     return render_text(drawn, width=72)
+
+
+# --- The web ------------------------------------------------------------------
+
+
+def by_header(request: Request) -> str | None:
+    return request.headers.get("x-user")
+
+
+async def serve(agent: Agent, memory: MemoryManager) -> None:
+    login: Authenticate = by_header
+    app = create_app(agent, authenticate=login, memory=memory, hosts=["chat.example"])
+    assert_type(app, Starlette)
+    await Server(app, host="127.0.0.1", port=0).serve()
+    create_app(agent, on_disconnect="stop")  # type: ignore[arg-type]
+    create_app(agent, authenticate=lambda request: 7)  # type: ignore[arg-type, return-value]
+    create_app(agent, memory)  # type: ignore[arg-type, call-arg]
 
 
 # --- Errors -------------------------------------------------------------------
