@@ -1,0 +1,1 @@
+"""Chapter 12: a real model, a real page."""
