@@ -13,6 +13,8 @@ from minagent import Agent, Session, ToolCall, ToolResult, pending_tool_calls
 from minagent.models import OfflineModel, ScriptedModel
 from minagent.stores import open_store
 
+pytestmark = pytest.mark.heavy
+
 TOOLS = ("--tools", "shop:tools")
 
 

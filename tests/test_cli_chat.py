@@ -37,6 +37,8 @@ from minagent.cli.screen import Screen
 from minagent.model import Emit
 from minagent.stores import open_store
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

@@ -10,6 +10,8 @@ from terminal import PACKAGE, minagent
 
 from minagent.cli import doctor
 
+pytestmark = pytest.mark.heavy
+
 
 def told(*options: str) -> dict[str, object]:
     done = minagent("doctor", "--json", *options)

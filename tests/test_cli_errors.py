@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from terminal import MINAGENT, PACKAGE, TESTS, environment, minagent, run
@@ -414,6 +415,26 @@ def test_ctrl_c_ends_a_chat_without_a_terminal(typed: str, folder: Path) -> None
 
     assert process.returncode == 130
     assert stderr == "minagent: interrupted\n"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_ctrl_c_while_the_loop_of_a_chat_stands_still_is_not_lost(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes behind each of the four runs that the loop has in a chat of one turn."""
+    run_of, runs = asyncio.Runner.run, iter(range(1, 5))
+
+    def interrupted(*given: Any) -> Any:
+        done = run_of(*given)
+        if next(runs) == count:
+            signal.raise_signal(signal.SIGINT)
+        return done
+
+    monkeypatch.setattr(asyncio.Runner, "run", interrupted)
+
+    done = minagent("chat", "--store", "memory:", typed="Hello.\n")
+
+    assert (done.exit_code, done.stderr) == (130, "minagent: interrupted\n")
 
 
 # --- Models -------------------------------------------------------------------

@@ -29,12 +29,14 @@ from minagent import (
     pending_tool_calls,
 )
 from minagent.cards import cards
-from minagent.cli.exports import from_jsonl, heading, jsonl, markdown
+from minagent.cli.exports import from_jsonl, jsonl, markdown
 from minagent.cli.pages import html as page_of
 from minagent.errors import MinagentError
 from minagent.models import OfflineModel
 from minagent.stores import open_store
 from minagent.timetravel import rewind
+
+pytestmark = pytest.mark.heavy
 
 EVIL = "<script>alert('&')</script>\n</p>\n```\n# assistant\n\x1b[31m\u202eevil"
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwAD"
@@ -322,16 +324,13 @@ def page(url: str) -> Page:
     return Page(exported(url, "html"))
 
 
-def test_the_page_has_an_article_for_each_card_with_its_heading(
-    url: str, page: Page
-) -> None:
+def test_the_page_has_an_article_for_each_card(url: str, page: Page) -> None:
+    """What it says of each, `test_web_page_export.py` compares with the live page."""
     session = read(url)
     drawn = cards(session.events, pending_tool_calls(session))
 
     assert page.open == []
     assert len(page.articles) == len(drawn)
-    for article, card in zip(page.articles, drawn, strict=True):
-        assert article.startswith("\n" + heading(card))
 
 
 def test_the_page_needs_nothing_else_and_runs_nothing(page: Page) -> None:
@@ -371,15 +370,16 @@ def test_what_somebody_wrote_is_text_on_the_page(page: Page) -> None:
 
 
 def test_a_long_result_is_folded_and_whole(page: Page) -> None:
-    [called] = [each for each in page.articles if "calls look" in each]
+    [called] = [each for each in page.articles if "look done" in each]
 
-    assert "result, 50 lines" in called
+    assert "Result, 50 lines" in called
     assert "line 49" in called
-    assert "approved by eve <eve>" in called
+    assert "Approved by eve <eve>, with these arguments instead:" in called
 
 
 def test_a_question_that_waits_is_on_the_page(page: Page) -> None:
-    assert "waits for a decision: Refund 3 euros?" in page.articles[-1]
+    assert "refund waits for a decision" in page.articles[-1]
+    assert "Refund 3 euros?" in page.articles[-1]
 
 
 def test_the_page_has_colours_for_light_and_dark(url: str) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from terminal import minagent
 
+pytestmark = pytest.mark.heavy
+
 PAGE = "minagent.cli.memories.PAGE"
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from terminal import minagent
 
+pytestmark = pytest.mark.heavy
+
 USER = {"role": "user", "content": [{"text": "Weather?"}]}
 CALL = {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Rome"}}}
 MESSAGES = [USER, {"role": "assistant", "content": [CALL, {"hologram": {}}]}]

@@ -18,6 +18,8 @@ from minagent import Media, Message, Note, Reasoning, ToolCall, ToolResult
 from minagent.errors import MinagentError, StoreUnavailableError
 from minagent.foreign import Foreign, is_foreign, read_sessions
 
+pytestmark = pytest.mark.heavy
+
 Json = dict[str, Any]
 Read = Callable[..., Foreign]
 

@@ -16,6 +16,8 @@ from minagent.errors import MinagentError
 from minagent.foreign import Foreign, is_foreign, read_sessions
 from minagent.transcript import UNKNOWN_OUTCOME
 
+pytestmark = pytest.mark.heavy
+
 Json = dict[str, Any]
 
 

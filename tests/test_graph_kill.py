@@ -96,7 +96,7 @@ async def ended(
 
 @pytest.mark.parametrize(
     ("store", "kills", "longest"),
-    [("sqlite", 60, 0.12), ("folder", 20, 0.15), ("postgres", 20, 0.25)],
+    [("sqlite", 60, 0.12), ("folder", 10, 0.15), ("postgres", 10, 0.25)],
 )
 def test_killed_at_any_moment_no_finished_node_runs_again(
     store: str, kills: int, longest: float, tmp_path: Path

@@ -51,6 +51,8 @@ from minagent.web import create_app, follow
 from minagent.web.follow import Follower
 from minagent.web.runs import Ended, Run, Watcher
 
+pytestmark = pytest.mark.heavy
+
 
 class Paced:
     """A model that says each piece when the test puts it in; None ends the reply."""

@@ -15,6 +15,8 @@ from minagent.models import ScriptedModel
 from minagent.web import create_app
 from minagent.web.app import Api
 
+pytestmark = pytest.mark.heavy
+
 
 @tool(requires_confirmation=True)
 async def remove(path: str) -> str:
@@ -78,11 +80,10 @@ FOLLOW = r"follow$"
 MAKE_AND_FOLLOW = r"(follow|sessions)$"
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(
     "options",
     [
-        ("--exclude-path-regex", FOLLOW, "--max-examples", "8"),
+        ("--exclude-path-regex", FOLLOW, "--max-examples", "4"),
         # Of a stream without an end, it reads what comes in this time.
         ("--include-path-regex", MAKE_AND_FOLLOW, "--request-timeout", "0.3"),
     ],

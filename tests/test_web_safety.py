@@ -14,6 +14,8 @@ from minagent import Agent, InMemorySessionManager, Session, StoreUnavailableErr
 from minagent.models import ScriptedModel
 from minagent.web import create_app
 
+pytestmark = pytest.mark.heavy
+
 ROUTES = [
     ("GET", "", None),
     ("DELETE", "", None),

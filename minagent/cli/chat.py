@@ -334,21 +334,19 @@ def _ctrl_c_cancels(
     """
     pressed: list[None] = []
 
-    def stop() -> None:
+    def stop(*_: object) -> None:
         pressed.append(None)
-        task.cancel()
+        loop.call_soon_threadsafe(task.cancel)
 
-    try:
-        loop.add_signal_handler(signal.SIGINT, stop)
-    except NotImplementedError:  # as on Windows
-        before = signal.signal(
-            signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stop)
-        )
-        yield pressed
-        signal.signal(signal.SIGINT, before)
-        return
+    # The loop's own handler only wakes it: what comes when it stands still already, the
+    # loop would never tell, or tell of the next answer.
+    with suppress(NotImplementedError):  # on Windows, where it wakes by itself
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+    signal.signal(signal.SIGINT, stop)
     yield pressed
-    loop.remove_signal_handler(signal.SIGINT)
+    with suppress(NotImplementedError):
+        loop.remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def login_name() -> str | None:

@@ -25,9 +25,9 @@ import typer
 from minagent import Agent, ExecutionContext, InMemorySessionManager, SessionStore, tool
 from minagent.cli.agents import OFFLINE, made_model
 from minagent.cli.outcome import UsageError, told
-from minagent.cli.places import MEMORIES, Store, default, memory_at, store_at
+from minagent.cli.places import MEMORIES, MEMORY_VARIABLE, Store, memory_at, store_at
 from minagent.errors import MinagentError
-from minagent.memory import recall
+from minagent.memory import MemoryManager, recall
 
 _HINT = """\
 Say: My kayak is red. And in another conversation: What is my kayak?
@@ -52,11 +52,11 @@ def serve(
         str | None,
         typer.Option(
             "--memory",
-            envvar="MINAGENT_MEMORY",
             metavar="URL",
             help="Recall from here what was said in other conversations, and keep what "
-            "is said: sqlite:///memory.db. Without it, an agent of yours recalls what "
-            f"it likes; the one to look around has {MEMORIES} in minagent's folder.",
+            f"is said: sqlite:///memory.db. Without it: what {MEMORY_VARIABLE} says; "
+            "without both, an agent of yours recalls what it likes, and the one to "
+            f"look around has {MEMORIES} in minagent's folder.",
         ),
     ] = None,
     opens: Annotated[
@@ -72,15 +72,17 @@ def serve(
     """
     with told():
         served = _named(agent) if agent else _example()
-        if agent is None:
-            memory = memory or default(MEMORIES)
-        _serve(served, store, memory, host, port, opens=opens, is_example=agent is None)
+        recalls = agent is None or memory or os.environ.get(MEMORY_VARIABLE)
+        memories = memory_at(memory) if recalls else None
+        _serve(
+            served, store, memories, host, port, opens=opens, is_example=agent is None
+        )
 
 
 def _serve(
     agent: Agent,
     store: str | None,
-    memory: str | None,
+    memories: MemoryManager | None,
     host: str,
     port: int,
     *,
@@ -97,7 +99,6 @@ def _serve(
         sessions = agent.session_manager = store_at(store)
     if not isinstance(sessions, SessionStore):
         raise UsageError(f"{sessions!r} is no SessionStore: give one with --store")
-    memories = memory_at(memory) if memory else None
     if memories is not None:
         agent.before_llm_callbacks = [recall(memories), *agent.before_llm_callbacks]
     name = f"[{host}]" if ":" in host else host
