@@ -21,13 +21,13 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 # The machine may be busy with other things: how long an example takes says nothing.
 settings.register_profile(
     "minagent",
-    max_examples=50,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 # `--hypothesis-profile few` is for the Pythons on which the whole is only repeated, and
 # `many` for whoever has changed what a rule is about.
-settings.register_profile("few", settings.get_profile("minagent"), max_examples=15)
+settings.register_profile("few", settings.get_profile("minagent"), max_examples=8)
 settings.register_profile("many", settings.get_profile("minagent"), max_examples=1_000)
 settings.load_profile("minagent")
 

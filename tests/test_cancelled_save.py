@@ -19,6 +19,8 @@ from minagent.errors import SessionConflictError
 from minagent.session import finished
 from minagent.stores import SQLiteSessionManager
 
+pytestmark = pytest.mark.heavy
+
 Moment = Literal["as it begins to wait", "just before it goes on"]
 MOMENTS: tuple[Moment, ...] = ("as it begins to wait", "just before it goes on")
 LIMIT_SECONDS = 5

@@ -207,6 +207,7 @@ asyncio.run(main())
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("code", "program"), PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_o16_a_program_ends_by_itself(
     tmp_path: Path, path: Path, code: int, program: str
@@ -241,6 +242,7 @@ locked.close()
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seconds", [0, 0.002, 0.3])
 @pytest.mark.parametrize("held", [True, False], ids=["in its block", "without one"])
 def test_o16_a_program_ends_though_its_loop_was_closed_with_calls_in_flight(
@@ -262,6 +264,7 @@ TESTS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("enter", TESTS.values(), ids=TESTS.keys())
 def test_o16_a_test_run_ends_though_a_test_fails_in_the_middle(
     tmp_path: Path, path: Path, enter: str
