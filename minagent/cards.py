@@ -48,6 +48,7 @@ from minagent.log import EventLog
 from minagent.marks import current
 
 __all__ = [
+    "STATUS_WORDS",
     "Card",
     "Decision",
     "InterruptedCard",
@@ -463,17 +464,7 @@ def _is_blank(card: Card) -> bool:
 
 # --- Drawing them as plain text -----------------------------------------------
 
-MIN_WIDTH = 20
-"""The narrowest text that `render_text` draws, in columns."""
-
-MOST_LINES = 12
-"""How much of a result, and of whatever else is only looked at, is drawn."""
-
-_INDENT = 4
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_JOINERS = "\u200c\u200d"  # parts of many words, and of many emoji
-_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_STATUS = {
+STATUS_WORDS = {
     "open": "no result yet",
     "pending": "waits for a decision",
     "success": "done",
@@ -484,6 +475,18 @@ _STATUS = {
     "cancelled": "cancelled",
     "unknown": "outcome unknown",
 }
+"""What the status of a tool card is called, wherever it is drawn."""
+
+MIN_WIDTH = 20
+"""The narrowest text that `render_text` draws, in columns."""
+
+MOST_LINES = 12
+"""How much of a result, and of whatever else is only looked at, is drawn."""
+
+_INDENT = 4
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"  # parts of many words, and of many emoji
+_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def render_text(cards: Iterable[Card], *, width: int = 80) -> str:
@@ -584,14 +587,14 @@ def _call(card: ToolCard) -> Iterator[_Part]:
         inside = f"inside, {_name(asked.name)} " if asked.path else ""
         ends = asked.expires_at
         until = f" until {ends:%Y-%m-%d %H:%M} UTC" if ends else ""
-        waits = f"{inside}{_STATUS['pending']}{until}"
+        waits = f"{inside}{STATUS_WORDS['pending']}{until}"
         yield _Part(f"{waits}: {asked.confirmation_message}")
         if asked.path:
             yield from _arguments(asked.arguments, None)
 
 
 def _outcome(card: ToolCard) -> Iterator[_Part]:
-    words = _STATUS[card.status]
+    words = STATUS_WORDS[card.status]
     for decision in card.decisions:
         inside = "inside, " if decision.inside else ""
         by = f" by {decision.by}" if decision.by else ""

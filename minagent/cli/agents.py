@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -109,8 +109,6 @@ def named_tools(names: Sequence[str]) -> tuple[Tool[..., Any], ...]:
     Raises:
         UsageError: A name leads to no tool, or two tools have one name.
     """
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     found = tuple(each for name in names for each in _tools_at(name))
     try:
         toolbox(found)
@@ -120,13 +118,31 @@ def named_tools(names: Sequence[str]) -> tuple[Tool[..., Any], ...]:
 
 
 def _tools_at(place: str) -> Sequence[Tool[..., Any]]:
+    try:
+        found: Any = imported(place, "module:name, such as shop:refund")
+    except UsageError as error:
+        raise UsageError(f"--tools: {error}") from None
+    return found if isinstance(found, list | tuple) else [found]
+
+
+def imported(place: str, form: str) -> object:
+    """Return what a name leads to; modules are looked for in the current folder, too.
+
+    Args:
+        place: `module:name`.
+        form: What such a name looks like, for the error.
+
+    Raises:
+        UsageError: It leads to nothing.
+    """
     module, _, name = place.partition(":")
     if not (module and name):
-        raise UsageError(f"--tools: {place!r} is no module:name, such as shop:refund")
+        raise UsageError(f"{place!r} is no {form}")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
-        found = getattr(import_module(module), name)
+        return cast(object, getattr(import_module(module), name))
     except ImportError as error:
-        raise UsageError(f"--tools: {place}: {error}") from error
+        raise UsageError(f"{place}: {error}") from error
     except AttributeError:
-        raise UsageError(f"--tools: {module} has no {name!r}") from None
-    return found if isinstance(found, list | tuple) else [found]
+        raise UsageError(f"{place}: {module} has no {name!r}") from None

@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from minagent import Media, PendingToolCall, Session
 from minagent.cards import (
+    STATUS_WORDS,
     Card,
     Decision,
     InterruptedCard,
@@ -37,17 +38,6 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 MOST_LINES, MOST_LETTERS = 12, 1200
 """How long a result may be that is not folded."""
 
-_STATUS = {
-    "open": "no result yet",
-    "pending": "waits for a decision",
-    "success": "done",
-    "error": "failed",
-    "denied": "denied",
-    "expired": "expired",
-    "replaced": "replaced",
-    "cancelled": "cancelled",
-    "unknown": "outcome unknown",
-}
 _VERDICTS = {"approved": "Approved", "denied": "Denied", "answered": "Answered"}
 _NOTES = {
     "recalled": "Recalled memories",
@@ -151,7 +141,7 @@ def _thought(card: ReasoningCard) -> str:
 
 
 def _tool(card: ToolCard) -> Iterator[str]:
-    status = _STATUS[card.status]
+    status = STATUS_WORDS[card.status]
     answers = [x for x in card.decisions if x.verdict == "answered" and not x.inside]
     if answers and card.status == "success":
         status = "answered for it"  # the tool was not run

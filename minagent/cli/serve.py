@@ -14,16 +14,14 @@ import asyncio
 import os
 import random
 import socket
-import sys
 import webbrowser
 from contextlib import AsyncExitStack, suppress
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from minagent import Agent, ExecutionContext, InMemorySessionManager, SessionStore, tool
-from minagent.cli.agents import OFFLINE, made_model
+from minagent.cli.agents import OFFLINE, imported, made_model
 from minagent.cli.outcome import UsageError, told
 from minagent.cli.places import MEMORIES, MEMORY_VARIABLE, Store, memory_at, store_at
 from minagent.errors import MinagentError
@@ -132,17 +130,7 @@ def _named(place: str) -> Agent:
     Raises:
         UsageError: The name leads to no agent.
     """
-    module, _, name = place.partition(":")
-    if not (module and name):
-        raise UsageError(f"{place!r} is no module:agent, such as shop:clerk")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        found = getattr(import_module(module), name)
-    except ImportError as error:
-        raise UsageError(f"{place}: {error}") from error
-    except AttributeError:
-        raise UsageError(f"{place}: {module} has no {name!r}") from None
+    found = imported(place, "module:agent, such as shop:clerk")
     if not isinstance(found, Agent):
         raise UsageError(f"{place}: {type(found).__name__} is no Agent")
     return found
