@@ -32,7 +32,8 @@ settings.register_profile("many", settings.get_profile("minagent"), max_examples
 settings.load_profile("minagent")
 
 
-# What these cases say holds on every store; of the others, on two.
+# What these cases say holds on every store; of the others, on two, unless their file
+# names its own `STORES`.
 ON_EVERY_STORE = re.compile(r"test_o(08|09|1[0-5]|19|20|21|2[5-9])_")
 
 
@@ -40,7 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the stores that a test runs on."""
     if "store_name" in metafunc.fixturenames:
         of_every = ON_EVERY_STORE.match(metafunc.function.__name__)
-        metafunc.parametrize("store_name", params(*(EVERY if of_every else FAST)))
+        names = getattr(metafunc.module, "STORES", EVERY if of_every else FAST)
+        metafunc.parametrize("store_name", params(*names))
 
 
 @pytest.fixture

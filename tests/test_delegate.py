@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -32,7 +31,7 @@ from approving import (
     tools_of,
 )
 from delegating import COST, hand_to, planned, three_floors
-from stores import FAST, Place, address_of, params
+from stores import FAST, address_of, params
 
 from minagent import (
     Agent,
@@ -64,12 +63,7 @@ from minagent.timetravel import undo
 
 pytestmark = pytest.mark.heavy
 
-
-@pytest.fixture(params=params(*FAST, "folder", "postgres"))
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """Where the sessions of a test are kept; here on more stores than elsewhere."""
-    async with AsyncExitStack() as opened:
-        yield Place(request.param, tmp_path, opened)
+STORES = (*FAST, "folder", "postgres")
 
 
 CLERK = call("clerk", "t", task="File it.")

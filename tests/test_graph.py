@@ -1,8 +1,8 @@
 """Graphs: nodes in the order of their edges, and the way back after anything."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from approving import Beside, Dying, Killed, items_of
 from delegating import COST, planned
 from graphing import ANSWER, STATE, TASK, TRANSITIONS, seven
-from stores import FAST, Place, params
+from stores import FAST, Place
 
 from minagent import (
     Agent,
@@ -41,12 +41,7 @@ from minagent.timetravel import undo
 
 pytestmark = pytest.mark.heavy
 
-
-@pytest.fixture(params=params(*FAST, "folder", "postgres"))
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """Where the sessions of a test are kept; here on more stores than elsewhere."""
-    async with AsyncExitStack() as opened:
-        yield Place(request.param, tmp_path, opened)
+STORES = (*FAST, "folder", "postgres")
 
 
 @pytest.fixture

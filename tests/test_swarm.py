@@ -4,8 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,7 @@ from minagent.tools import tool
 
 pytestmark = pytest.mark.heavy
 
-
-@pytest.fixture(params=params(*FAST, "folder", "postgres"))
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """Where the sessions of a test are kept; here on more stores than elsewhere."""
-    async with AsyncExitStack() as opened:
-        yield Place(request.param, tmp_path, opened)
+STORES = (*FAST, "folder", "postgres")
 
 
 @pytest.fixture
