@@ -147,15 +147,20 @@ async def test_two_tabs_that_approve_at_once_approve_once(browser: Any) -> None:
     async with asking(browser) as (one, opened, shop):
         other = await opened(one.page.url)
         await other.sees(ASKED)
+        both_have_clicked = asyncio.Barrier(2)
 
-        await asyncio.gather(*(tab.page.evaluate(CLICK) for tab in (one, other)))
+        async def hold(route: Any) -> None:
+            await both_have_clicked.wait()
+            await route.continue_()
+
+        for tab in (one, other):
+            await tab.page.route("**/decisions", hold)
+
+        await asyncio.gather(one.click("Approve"), other.click("Approve"))
 
         for tab in (one, other):
             await tab.sees("Done.")
         assert shop.refunds == [(20, "Ada")]
-
-
-CLICK = "document.querySelector('.question .main').click()"
 
 
 async def test_arguments_can_be_other_ones(browser: Any) -> None:
