@@ -225,14 +225,12 @@ def cards(
         pending: The calls that wait for a person: `pending_tool_calls(session)`. One
             that is not in `events` gets a card at the end, so that it can be decided.
     """
-    table = _Table()
-    for event in current(EventLog(events)):
-        table.add(event)
-    return table.finished(pending)
+    log = current(EventLog(events))
+    return log.folded(_Table, lambda table: table.finished(pending))
 
 
 class _Table:
-    """The cards of a log so far, where they lie."""
+    """The cards of a log so far, where they lie: a fold (see `log.py`)."""
 
     def __init__(self) -> None:
         self._cards: list[Card] = []
@@ -266,16 +264,18 @@ class _Table:
             self._cards.append(InterruptedCard(*_origin(event, len(event.content))))
 
     def finished(self, pending: Sequence[PendingToolCall]) -> list[Card]:
-        """Return the cards, once what waits for a person is marked on them."""
+        """Return the cards, with what waits for a person marked on them."""
+        table = _Table()  # this one goes on without the marks
+        table._cards, table._places = [*self._cards], {**self._places}
         waiting: dict[str, list[PendingToolCall]] = {}
         for asked in pending:
             waiting.setdefault(_outermost(asked), []).append(asked)
         for call_id, questions in waiting.items():
-            self._ask(call_id, questions)
-        for place, card in enumerate(self._cards[: self._last_reply]):
+            table._ask(call_id, questions)
+        for place, card in enumerate(table._cards[: self._last_reply]):
             if isinstance(card, ToolCard) and card.status == "open":
-                self._cards[place] = replace(card, status="unknown")
-        return [card for card in self._cards if not _is_blank(card)]
+                table._cards[place] = replace(card, status="unknown")
+        return [card for card in table._cards if not _is_blank(card)]
 
     def _say(
         self,

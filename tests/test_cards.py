@@ -46,6 +46,7 @@ from minagent.cards import (
     render_text,
 )
 from minagent.events import Status, new_id
+from minagent.log import EventLog
 from minagent.models import ScriptedModel
 from minagent.timetravel import checkpoints, fork
 
@@ -512,6 +513,27 @@ def test_cards_keep_their_place_and_their_key_while_a_log_grows(
         assert [card.type for card in part] == [
             card.type for card in whole[: len(part)]
         ]
+
+
+@given(logs | any_events)
+def test_cards_of_a_log_that_grows_are_those_of_the_whole(log: list[Event]) -> None:
+    growing = EventLog()
+
+    for length, event in enumerate(log, start=1):
+        growing = growing.extended([event])
+        waiting = [question(each.tool_call_id) for each in tools_in(cards(growing))]
+        assert cards(growing, waiting) == cards(log[:length], waiting)
+        assert cards(growing) == cards(log[:length])
+
+
+def test_a_longer_log_draws_only_what_is_new() -> None:
+    log = EventLog([asked("Look."), by("clerk", call()), by("clerk", result())])
+    before = cards(log)
+
+    after = cards(log.extended([by("clerk", said("Seen."))]))
+
+    assert [card in before for card in after] == [True, True, False]
+    assert all(one is other for one, other in zip(before, after, strict=False))
 
 
 @given(logs)

@@ -29,6 +29,7 @@ from minagent.cards import (
     render_text,
 )
 from minagent.cli.screen import Screen
+from minagent.log import EventLog
 from minagent.stream import StreamItem
 
 
@@ -43,7 +44,7 @@ class Live:
 
     def __init__(self, screen: Screen, author: str, *, echoes: bool = False) -> None:
         self._screen, self._author, self._echoes = screen, author, echoes
-        self._events: tuple[Event, ...] = ()
+        self._events = EventLog()
         self._drawn: dict[str, Card] = {}
         self._flow: _Flow | None = None
         self._flowed: set[str] = set()
@@ -56,12 +57,12 @@ class Live:
     def catch_up(self, session: Session) -> None:
         """Draw what is new in a stored session."""
         self.end()
-        self._events = tuple(session.events)
+        self._events = EventLog(session.events)
         self._draw(cards(self._events, pending_tool_calls(session)))
 
     def skip(self, session: Session) -> None:
         """Take what is stored so far as drawn."""
-        self._events = tuple(session.events)
+        self._events = EventLog(session.events)
         pending = pending_tool_calls(session)
         self._drawn = {card.key: card for card in cards(self._events, pending)}
 
@@ -98,7 +99,7 @@ class Live:
 
     def _happened(self, event: Event) -> None:
         self.end()
-        self._events += (event,)
+        self._events = self._events.extended([event])
         seen = set(self._flowed) if event.is_reply else set()
         if self._echoes and event.author == "user":
             seen.add("message")

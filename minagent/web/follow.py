@@ -80,7 +80,7 @@ class Follower:
         self._until, self._is_over = until, False
         self._poll = min(poll_seconds or QUIET_SECONDS, QUIET_SECONDS)
         self._polls = poll_seconds is not None
-        self._cards = cards(session.events[:place]) if with_cards else None
+        self._cards = cards(_start(session, place)) if with_cards else None
         self._seen = -1  # the version that the cards are of
         # Of the run in progress: what its items are past, and what was sent before.
         self._running, self._passed = "", set(watcher.passed)
@@ -174,13 +174,19 @@ class Follower:
         changed = [
             {"at": at, "card": card}
             for at, card in enumerate(now)
-            if before.get(card.key) != card
+            # Those that did not change are the same objects, which is quick to see.
+            if (known := before.get(card.key)) is not card and known != card
         ]
         closes = any(event.is_reply for event in new)
         self._cards = now
         if gone or changed or closes:
             data = {"gone": gone, "changed": changed, "closes_reply": closes}
             yield frame("cards", dumped(as_json(data)))
+
+
+def _start(session: Session, length: int) -> Sequence[Event]:
+    """Return the first events of a session: its own log, drawn before, if it is all."""
+    return session.events if length == len(session.events) else session.events[:length]
 
 
 def _delta_frame(item: Delta) -> bytes:
