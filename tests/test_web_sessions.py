@@ -37,7 +37,7 @@ from minagent import (
 )
 from minagent.memory import InMemoryMemoryManager, recall
 from minagent.models import ScriptedModel
-from minagent.multiagent import delegate
+from minagent.multiagent import GraphBuilder, GraphRun, delegate
 from minagent.stores import SQLiteSessionManager
 from minagent.web import create_app
 
@@ -278,6 +278,19 @@ async def test_a_model_that_fails_ends_the_run_and_tells_nothing_of_the_server()
     assert frames[-1].data["error"]["type"] == "InternalError"
     assert "sk-123" not in str(frames)
     assert events == events_in(frames)
+
+
+async def test_which_node_of_a_graph_has_failed_is_told() -> None:
+    def fails(run: GraphRun) -> str:
+        raise ValueError("no such town")
+
+    graph = GraphBuilder().add_node("look", fails).build()
+    async with called(create_app(graph)) as client:
+        frames = await client.say(await client.new(), "Hi.")
+
+    error = frames[-1].data["error"]
+    assert error["type"] == "NodeFailedError"
+    assert "'look'" in error["message"]
 
 
 async def test_without_a_text_the_run_goes_on_from_where_it_failed() -> None:

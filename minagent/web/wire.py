@@ -33,6 +33,7 @@ _STATUS: Mapping[type[Exception], int] = {
     errors.SessionConflictError: 409,
     errors.NothingToContinueError: 409,
     errors.MaxStepsExceededError: 409,
+    errors.NodeFailedError: 409,
     errors.ApprovalError: 409,
     errors.InvalidSessionIdError: 422,
     errors.NotSerializableError: 422,
