@@ -178,6 +178,22 @@ def test_a_fork_can_begin_at_any_event_and_be_anybodys(url: str) -> None:
     assert session.events[2] not in made.events
 
 
+@pytest.mark.parametrize("command", [("fork", "ada", "ada-2"), ("rewind", "ada")])
+def test_a_script_is_told_what_a_fork_and_a_rewind_have_made(
+    url: str, command: tuple[str, ...]
+) -> None:
+    done = minagent("sessions", *command, "--json", "--store", url)
+
+    made = read(url, command[-1])
+    assert made is not None
+    assert json.loads(done.stdout) == {
+        "session_id": command[-1],
+        "user_id": made.user_id,
+        "version": made.version,
+        "event_count": len(made.events),
+    }
+
+
 @pytest.mark.parametrize("new", ["ada", "bob"])
 def test_a_fork_takes_no_id_that_is_taken(url: str, new: str) -> None:
     done = minagent("sessions", "fork", "ada", new, "--store", url)
@@ -250,6 +266,15 @@ def test_a_session_that_is_not_there_does_not_keep_the_others(url: str) -> None:
     assert done.exit_code == 1
     assert done.stderr == "minagent: there is no session 'eve' in this store\n"
     assert ids(url) == ["ada"]
+
+
+def test_a_script_is_told_what_is_gone_and_what_was_not_there(url: str) -> None:
+    done = minagent(
+        "sessions", "delete", "eve", "bob", "--yes", "--json", "--store", url
+    )
+
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {"deleted": ["bob"], "missing": ["eve"]}
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,16 @@ def test_what_was_not_read_is_told_beside_what_was_imported(
     ]
 
 
+def test_a_script_is_told_what_was_imported(file: Path, store: str) -> None:
+    done = minagent("sessions", "import", file, "--json", "--store", store)
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    [made] = json.loads(done.stdout)
+    assert (made["session_id"], made["event_count"]) == ("ada", 3)
+    assert made["unread"][0] == "message 1: hologram"
+    assert len(made["unread"]) == 2
+
+
 def test_what_was_imported_is_shown_and_exported_and_taken_back(
     file: Path, store: str, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def import_(
         str | None, typer.Option("--as", metavar="ID", help="Another id for it.")
     ] = None,
     store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take back what was exported as jsonl, or what another framework has stored.
 
@@ -155,12 +156,22 @@ def import_(
             raise UsageError(f"--as: there are {len(found)} sessions in {file.name}")
         if as_ is not None:
             found = [(as_, each) for _, each in found]
-        run(_import(store_at(store), found))
+        made = run(_import(store_at(store), found))
+        unread = [e.unread if isinstance(e, Foreign) else () for _, e in found]
+        if as_json:
+            print_json(
+                [
+                    {**_brief(session), "unread": [*lines]}
+                    for session, lines in zip(made, unread, strict=True)
+                ]
+            )
+            return
         screen = Screen()
-        for session_id, each in found:
-            for line in each.unread if isinstance(each, Foreign) else ():
-                complain(f"{session_id}: not read: {line}")
-            screen.line(f"Imported {session_id}: {len(each.events):,} events.")
+        for session, lines in zip(made, unread, strict=True):
+            for line in lines:
+                complain(f"{session.session_id}: not read: {line}")
+            count = f"{len(session.events):,} events"
+            screen.line(f"Imported {session.session_id}: {count}.")
 
 
 @app.command()
@@ -175,6 +186,7 @@ def fork(
         str | None, typer.Option(metavar="ID", help="Whose the copy is.")
     ] = None,
     store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a new session that begins as another one stands.
 
@@ -188,6 +200,9 @@ def fork(
 
     with told():
         copy = run(work(store_at(store)))
+        if as_json:
+            print_json(_brief(copy))
+            return
         Screen().line(
             f"{new_id} begins as {session_id} stood: {len(copy.events)} events."
         )
@@ -205,6 +220,7 @@ def rewind(
         ),
     ] = None,
     store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Go back in a session: by a turn, or to any event. Nothing is erased.
 
@@ -220,7 +236,11 @@ def rewind(
             return await rewound(sessions, session_id, to=place)
 
     with told():
-        cards = session_cards(run(work(store_at(store))))
+        session = run(work(store_at(store)))
+        if as_json:
+            print_json(_brief(session))
+            return
+        cards = session_cards(session)
         Screen().line(f"{session_id} went back: {len(cards)} cards of it count.")
 
 
@@ -231,6 +251,7 @@ def delete(
     ],
     yes: Yes = False,
     store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete sessions and those inside them, for good.
 
@@ -243,7 +264,11 @@ def delete(
 
     with told():
         _confirm(f"Delete {', '.join(session_ids)} for good?", yes)
-        if missing := run(work(store_at(store))):
+        missing = run(work(store_at(store)))
+        if as_json:
+            gone = [each for each in session_ids if each not in missing]
+            print_json({"deleted": gone, "missing": missing})
+        if missing:
             known = ", ".join(map(repr, missing))
             raise MinagentError(problem=f"there is no session {known} in this store")
 
@@ -331,7 +356,8 @@ def _exported(file: Path) -> Sequence[Exported | Foreign]:
 
 async def _import(
     sessions: SessionStore, found: Sequence[tuple[str, Exported | Foreign]]
-) -> None:
+) -> list[Session]:
+    made = []
     async with sessions:
         with at_work("Importing"):
             for session_id, _ in found:  # all of them, or none
@@ -343,6 +369,8 @@ async def _import(
                 session.append(*each.events)
                 session.state.update(each.state)
                 await sessions.save(session)
+                made.append(session)
+    return made
 
 
 def _lines(file: Path) -> list[str]:
@@ -382,6 +410,15 @@ def _confirm(question: str, yes: bool) -> None:
         typed = ""
     if typed.lower() not in ("y", "yes"):
         raise MinagentError(problem="nothing was deleted")
+
+
+def _brief(session: Session) -> dict[str, object]:
+    return {
+        "session_id": session.session_id,
+        "user_id": session.user_id,
+        "version": session.version,
+        "event_count": len(session.events),
+    }
 
 
 def _plain(info: SessionInfo) -> dict[str, object]:
