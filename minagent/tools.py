@@ -181,7 +181,7 @@ def tool(
         if not description:
             raise ValueError(f"tool {called!r} has no docstring for the model to read")
         if not _VALID_NAME.fullmatch(called):
-            raise ValueError(f"tool name {called!r}: 1 to 64 of a-z, A-Z, 0-9, _ and -")
+            raise ValueError(f"{called!r} is no name: 1 to 64 of a-z, A-Z, 0-9, _, -")
         if repeatable and requires_confirmation:
             raise ValueError(
                 f"tool {called!r} cannot be repeatable and ask for confirmation: what "

@@ -1,6 +1,7 @@
 """`minagent chat` at a terminal: what a person types, and what Ctrl-C ends."""
 
 import asyncio
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -127,6 +128,33 @@ def test_ctrl_c_at_the_prompt_ends_nothing_and_ctrl_d_the_chat(tmp_path: Path) -
         assert t.exit_code() == 0
     assert "Traceback" not in t.shown
     assert "This is kept" not in t.shown
+
+
+def test_ctrl_c_just_before_an_answer_ends_nothing(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", PRESSED, "chat", "--store", "memory:"]
+    with closing(Terminal(program, tmp_path, TERM="dumb")) as t:
+        t.wait_for("\n> ")
+        t.type("Hello.\n")
+        t.wait_for("(/continue looks whether an answer is missing.)\n\n> ")
+        t.type("My name is Ada.\n")
+        t.wait_for("Ada.\n\n> ")
+        t.type("\x04")
+
+        assert t.exit_code() == 0
+    assert t.shown.count("\nuser\n") == 0  # what was said is on the screen already
+    assert t.shown.count("\nassistant\n") == 1
+
+
+PRESSED = """
+import asyncio, runpy, signal
+
+def pressed(runner, get_loop=asyncio.Runner.get_loop):
+    asyncio.Runner.get_loop = get_loop
+    signal.raise_signal(signal.SIGINT)
+
+asyncio.Runner.get_loop = pressed
+runpy.run_module("minagent", run_name="__main__")
+"""
 
 
 def test_ctrl_c_while_a_tool_runs_answers_its_call(tmp_path: Path) -> None:

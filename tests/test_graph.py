@@ -885,7 +885,7 @@ def test_a_drawing_names_the_conditions() -> None:
     ("make", "problem"),
     [
         (lambda b: b.add_node("a", says("")), "two nodes have the name 'a'"),
-        (lambda b: b.add_node("no good", says("")), "tool name 'no good': 1 to 64"),
+        (lambda b: b.add_node("no good", says("")), "'no good' is no name: 1 to 64"),
         (lambda b: b.add_node("x", "text"), "node 'x': 'text' is neither agent nor"),
         (
             lambda b: b.add_node("x", Agent(ScriptedModel([])), repeatable=True),

@@ -16,10 +16,11 @@ import getpass
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -52,8 +53,6 @@ from minagent.memory import MemoryManager, recall
 from minagent.opening import awaits_model
 from minagent.session import check_owner
 from minagent.tools import toolbox
-
-T = TypeVar("T")
 
 _HELP = """\
 /continue   go on from where the conversation stands, without a new message
@@ -183,28 +182,18 @@ class Chat:
             kind = "goes on" if session else "is new"
             self._screen.line(f"Session {name} {kind}. /help tells what you can type.")
         if session is not None:
-            self._decide(pending_tool_calls(session))
-            self._tell_if_unanswered()
-        while True:
-            words = self._read()
-            match words:
-                case "":
-                    continue
-                case "/quit" | "/exit":
-                    return
-                case "/help":
-                    for line in _HELP.splitlines():
-                        self._screen.line(line)
-                case "/continue":
-                    self._turn(None)
-                case _:
-                    self._turn(words)
+            with self._ctrl_c_ends_nothing():
+                self._decide(pending_tool_calls(session))
+                self._tell_if_unanswered()
+        while (words := self._read()) not in ("/quit", "/exit"):
+            with self._ctrl_c_ends_nothing():
+                self._obey(words)
 
     def _read(self) -> str:
         """Return the next line; an empty one for Ctrl-C, which has no answer to end."""
         if self._is_talk:
-            self._screen.write("\n")
             try:
+                self._screen.write("\n")
                 return self._screen.ask("> ")
             except KeyboardInterrupt:
                 self._screen.line("")
@@ -214,9 +203,22 @@ class Chat:
             raise EOFError
         return line.strip()
 
+    def _obey(self, words: str) -> None:
+        """Do what a line says."""
+        match words:
+            case "":
+                pass
+            case "/help":
+                for line in _HELP.splitlines():
+                    self._screen.line(line)
+            case "/continue":
+                self._turn(None)
+            case _:
+                self._turn(words)
+
     def _turn(self, words: str | None) -> None:
         """Run until there is an answer; ask the person what comes up on the way."""
-        result = self._finish(self._answer(words, ()))
+        result = self._finish(words, ())
         if result is None:
             return
         if result.status == "pending_confirmation" and not result.pending_tool_calls:
@@ -249,7 +251,7 @@ class Chat:
                     "(It goes on waiting. /continue asks again; a message closes it.)"
                 )
                 return
-            result = self._finish(self._answer(None, decisions))
+            result = self._finish(None, decisions)
             if result is None:
                 session = self._catch_up()
                 pending = () if session is None else pending_tool_calls(session)
@@ -262,6 +264,17 @@ class Chat:
             return
         if awaits_model(current(session.events)):
             self._screen.line("(The last message has no answer yet: /continue.)")
+
+    @contextmanager
+    def _ctrl_c_ends_nothing(self) -> Iterator[None]:
+        """Let the chat go on where Ctrl-C comes just before an answer, or behind it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_talk:
+                raise
+            self._screen.line("")
+            self._screen.line("(/continue looks whether an answer is missing.)")
 
     # --- What the agent does
 
@@ -283,17 +296,22 @@ class Chat:
             await self._memory.add_session(stream.result.context.session)
         return stream.result
 
-    def _finish(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do the work to its end; None if Ctrl-C has cancelled it, or it failed."""
+    def _finish(
+        self, words: str | None, decisions: Sequence[ToolConfirmation]
+    ) -> AgentResult | None:
+        """Answer to the end; None if Ctrl-C has cancelled that, or it failed."""
         loop = self._runner.get_loop()
-        task: asyncio.Task[T] = loop.create_task(work)
+        # From here to the end of the answer, Ctrl-C raises nothing.
+        with _ctrl_c_cancels(loop) as ctrl_c:
+            task = ctrl_c.task = loop.create_task(self._answer(words, decisions))
+            if ctrl_c.was_pressed:
+                task.cancel()
 
-        async def ended() -> None:
-            await asyncio.wait([task])
+            async def ended() -> None:
+                await asyncio.wait([task])
 
-        with _ctrl_c_cancels(task, loop) as pressed:
             self._runner.run(ended())
-        if pressed and not task.cancelled() and not self._is_talk:
+        if ctrl_c.was_pressed and not task.cancelled() and not self._is_talk:
             raise KeyboardInterrupt  # it came when the answer had just ended
         try:
             return task.result()
@@ -324,26 +342,30 @@ class Chat:
         return session
 
 
-@contextmanager
-def _ctrl_c_cancels(
-    task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop
-) -> Iterator[list[None]]:
-    """Let Ctrl-C cancel a task, however often: it stores what it must, and ends.
+@dataclass
+class _CtrlC:
+    """Whether Ctrl-C was pressed, and what it cancels."""
 
-    Gives a list with an entry for each time.
-    """
-    pressed: list[None] = []
+    was_pressed: bool = False
+    task: "asyncio.Task[AgentResult] | None" = None
+
+
+@contextmanager
+def _ctrl_c_cancels(loop: asyncio.AbstractEventLoop) -> Iterator[_CtrlC]:
+    """Let Ctrl-C cancel a task, however often: it stores what it must, and ends."""
+    ctrl_c = _CtrlC()
 
     def stop(*_: object) -> None:
-        pressed.append(None)
-        loop.call_soon_threadsafe(task.cancel)
+        ctrl_c.was_pressed = True
+        if ctrl_c.task is not None:
+            loop.call_soon_threadsafe(ctrl_c.task.cancel)
 
     # The loop's own handler only wakes it: what comes when it stands still already, the
     # loop would never tell, or tell of the next answer.
     with suppress(NotImplementedError):  # on Windows, where it wakes by itself
         loop.add_signal_handler(signal.SIGINT, lambda: None)
     signal.signal(signal.SIGINT, stop)
-    yield pressed
+    yield ctrl_c
     with suppress(NotImplementedError):
         loop.remove_signal_handler(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -112,13 +112,13 @@ def _serve(
             if memories is not None:
                 runner.run(opened.enter_async_context(memories))
             address = f"http://{name}:{listening.getsockname()[1]}/"
-            typer.echo(f"{agent.name} is at {address} (Ctrl-C ends it.)")
-            if is_example:
-                typer.echo(_HINT, nl=False)
-            if opens:
-                webbrowser.open(address)
             # The server has ended in good order when it hands Ctrl-C on.
             with suppress(KeyboardInterrupt):
+                typer.echo(f"{agent.name} is at {address} (Ctrl-C ends it.)")
+                if is_example:
+                    typer.echo(_HINT, nl=False)
+                if opens:
+                    webbrowser.open(address)
                 runner.run(Server(app).serve([listening]))
         finally:
             runner.run(opened.aclose())
