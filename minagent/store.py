@@ -267,8 +267,10 @@ class SessionStore(SessionManager):
             ids = [session.events[at].event_id for at in places]
             if all(_is_marked(session, each, text) for each in ids):
                 break  # by a call that was cut off
-            data = [{"event_id": each, "text": text} for each in ids]
-            notes = tuple(Note(kind=REDACTION, data=each) for each in data)
+            notes = tuple(
+                Note(kind=REDACTION, data={"event_id": each, "text": text})
+                for each in ids
+            )
             session.append(Event(author="redact", content=notes))
             try:
                 await self.save(session)
@@ -410,19 +412,25 @@ def _places(session: Session, event_id: str) -> list[int]:
         OpenCallError: A call in it has no result yet.
     """
     log = session.events
-    found = [event for event in log if event.event_id == event_id]
-    if not found:
+    named = [event for event in log if event.event_id == event_id]
+    if not named:
         raise errors.UnknownEventError(session.session_id, event_id=event_id)
+    found = _with_copies(log, named)
     left = {record.call.tool_call_id for record in open_calls(log)}
-    for item in found[0].content:
+    for item in (item for event in found for item in event.content):
         if (call_id := getattr(item, "tool_call_id", "")) in left:
             raise errors.OpenCallError(call_id)
-    results = [item for item in found[0].content if isinstance(item, ToolResult)]
-    return [
-        at
-        for at, event in enumerate(log)
-        if event.event_id == event_id or any(item in results for item in event.content)
-    ]
+    return [at for at, event in enumerate(log) if event in found]
+
+
+def _with_copies(log: Sequence[Event], found: Sequence[Event]) -> Sequence[Event]:
+    """Return events, and those that have a result of theirs as well.
+
+    One may have other results beside it. They go with it, so their copies go, too.
+    """
+    gone = [x for event in found for x in event.content if isinstance(x, ToolResult)]
+    more = [e for e in log if e in found or any(item in gone for item in e.content)]
+    return found if len(more) == len(found) else _with_copies(log, more)
 
 
 def _with_named(session: Session, places: Sequence[int]) -> Sequence[int]:
@@ -433,16 +441,13 @@ def _with_named(session: Session, places: Sequence[int]) -> Sequence[int]:
     log, found = session.events, set(places)
     for at in sorted(found, reverse=True):
         named = {note.data.get("event_id") for note in marks(log[at], REDACTION)}
-        if named:
-            also = [each for each in range(at) if log[each].event_id in named]
-            found |= {*_with_named(session, also)}
+        also = [each for each in range(at) if log[each].event_id in named]
+        found |= {*_with_named(session, also)}
     return sorted(found)
 
 
 def _is_marked(session: Session, event_id: str, text: str) -> bool:
     """Whether the newest redaction of an event says this."""
-    for event in reversed(session.events):
-        for note in marks(event, REDACTION):
-            if note.data.get("event_id") == event_id:
-                return note.data.get("text") == text
-    return False
+    notes = [note.data for event in session.events for note in marks(event, REDACTION)]
+    about = [data for data in notes if data.get("event_id") == event_id]
+    return bool(about) and about[-1].get("text") == text

@@ -21,6 +21,7 @@ from minagent import (
     SessionExistsError,
     SessionManager,
     SessionNotFoundError,
+    SessionStore,
     ToolCall,
     ToolResult,
     UnknownEventError,
@@ -28,7 +29,7 @@ from minagent import (
     tool,
 )
 from minagent.cards import MessageCard, cards
-from minagent.marks import REDACTION, current
+from minagent.marks import REDACTION, REWIND, current, is_mark
 from minagent.models import OfflineModel, ScriptedModel
 from minagent.stores import BlobSessionManager, FolderStorage, SQLiteSessionManager
 from minagent.timetravel import (
@@ -513,4 +514,35 @@ async def test_a_fork_does_not_bring_redacted_words_back(
 
     assert texts(copy.events) == texts(back.events) == ["[removed]", "1", "two"]
     assert "SECRET" not in (await stored(sessions, "ada-2")).to_json()
+    assert "SECRET" not in (await stored(sessions)).to_json()
+
+
+@pytest.mark.parametrize("author", ["tools", REWIND])
+async def test_a_redaction_finds_the_words_in_each_copy_that_a_rewind_made(
+    sessions: SessionManager, author: str
+) -> None:
+    """Two results in one event have a copy each; the words of either are in three."""
+    if not isinstance(sessions, SessionStore):
+        return
+    asks = Event(
+        author="clerk",
+        content=(ToolCall(name="look", tool_call_id=each) for each in ("c1", "c2")),
+    )
+    gives = Event(
+        author="tools",
+        content=(
+            ToolResult(tool_call_id=each, name="look", content=f"SECRET {each}")
+            for each in ("c1", "c2")
+        ),
+    )
+    session = await sessions.create("ada")
+    session.append(asks, gives)
+    await sessions.save(session)
+    session = await rewind(sessions, "ada", to=asks.event_id)
+    given = [
+        e for e in session.events if e.author == author and not is_mark(*e.content[:1])
+    ]
+
+    await sessions.redact("ada", given[0].event_id, "[removed]")
+
     assert "SECRET" not in (await stored(sessions)).to_json()

@@ -698,8 +698,16 @@ class Travelling(RuleBasedStateMachine):
         self.check(session_id, session)
 
     def redacted(self, talk: Talk, session: Session, event: Event, text: str) -> None:
-        """Take a redaction: of an event, and of what a rewind copied from it."""
-        given = {each.tool_call_id for each in results_of([event])}
+        """Take a redaction: of an event, and of what a rewind copied from it.
+
+        A copy may stand in one event with other results, which have copies, too.
+        """
+        given: set[str] = set()
+        more = {each.tool_call_id for each in results_of([event])}
+        while more - given:
+            given |= more
+            beside = [{x.tool_call_id for x in results_of([e])} for e in talk.log]
+            more = set[str]().union(*(each for each in beside if each & given))
         for at, old in enumerate(talk.log):
             copied = given & {each.tool_call_id for each in results_of([old])}
             if old.event_id != event.event_id and not copied:
