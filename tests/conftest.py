@@ -19,10 +19,12 @@ from minagent import SessionStore
 os.environ["SSL_CERT_DIR"] = os.devnull
 
 # The machine may be busy with other things: how long an example takes says nothing.
+# In CI the examples are the same each time, so that it judges the change, and not luck.
 settings.register_profile(
     "minagent",
     max_examples=30,
     deadline=None,
+    derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )
 # `--hypothesis-profile few` is for the Pythons on which the whole is only repeated, and
@@ -35,6 +37,12 @@ settings.load_profile("minagent")
 # What these cases say holds on every store; of the others, on two, unless their file
 # names its own `STORES`.
 ON_EVERY_STORE = re.compile(r"test_o(08|09|1[0-5]|19|20|21|2[5-9])_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have heavy tests, so that no worker ends long after."""
+    heavy = {item.path for item in items if item.get_closest_marker("heavy")}
+    items.sort(key=lambda item: item.path not in heavy)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
