@@ -122,7 +122,8 @@ async def fork(
     """Make a new session that begins as another one stood, and return it.
 
     A call that waits in the copy is closed, "not run: this is a copy"; it goes on
-    waiting where it was asked.
+    waiting where it was asked. Sessions inside this one are not copied: an agent that
+    has worked there remembers nothing of it in the copy.
 
     Args:
         sessions: Where both are stored.
