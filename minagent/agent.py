@@ -142,9 +142,13 @@ class Agent:
             SessionOwnerError: The session is not this user's.
             ApprovalError: A decision cannot be taken; its subclasses say why.
         """
-        decisions = tuple(tool_confirmations)
         start = Start(
-            self.session_manager, user_input, session_id, user_id, decisions, context
+            self.session_manager,
+            user_input,
+            session_id,
+            user_id,
+            tuple(tool_confirmations),
+            context,
         )
         return await self._execute(start, lambda item: None)
 
@@ -161,9 +165,13 @@ class Agent:
 
         Arguments and errors are those of `run`; a failed run raises from the iteration.
         """
-        decisions = tuple(tool_confirmations)
         start = Start(
-            self.session_manager, user_input, session_id, user_id, decisions, context
+            self.session_manager,
+            user_input,
+            session_id,
+            user_id,
+            tuple(tool_confirmations),
+            context,
         )
         return AgentStream(lambda emit: self._execute(start, emit))
 
@@ -218,15 +226,17 @@ class Agent:
         """Store a reply, and in the same save the questions that it raises."""
         runs = response.stop_reason != "max_tokens" and not response.ends_run
         asked = self._calls.questions(context, response.tool_calls) if runs else ()
-        event = context.event(
-            *response.content,
-            usage=response.usage,
-            model=response.model,
-            stop_reason=response.stop_reason,
-            request_id=response.request_id,
-            prefix_digest=response.prefix_digest,
+        await context.commit(
+            context.event(
+                *response.content,
+                usage=response.usage,
+                model=response.model,
+                stop_reason=response.stop_reason,
+                request_id=response.request_id,
+                prefix_digest=response.prefix_digest,
+            ),
+            change=changed(new=asked) if asked else None,
         )
-        await context.commit(event, change=changed(new=asked) if asked else None)
 
     async def _act(self, context: ExecutionContext, response: ModelResponse) -> bool:
         """Carry out the calls of a reply; return whether the run has to wait."""
@@ -311,8 +321,10 @@ class Agent:
             if begin.is_idle and not awaits_model(current(session.events)):
                 raise errors.NothingToContinueError(context.session_id)
             try:
-                change = changed(gone=begin.gone) if begin.gone else None
-                await context.commit(*begin.events, change=change)
+                await context.commit(
+                    *begin.events,
+                    change=changed(gone=begin.gone) if begin.gone else None,
+                )
             except errors.SessionConflictError:
                 if context.is_open:  # it is a watcher's; the input is stored
                     raise

@@ -48,7 +48,7 @@ def current(events: Sequence[Event]) -> EventLog:
         events: A log, or any sequence of events.
     """
     log = EventLog(events)
-    return log.folded(_Current, lambda fold: log if fold.log is None else fold.log)
+    return log.folded(_Current, lambda fold: fold.of(log))
 
 
 def extended(log: EventLog, events: Iterable[Event]) -> EventLog:
@@ -60,8 +60,9 @@ def extended(log: EventLog, events: Iterable[Event]) -> EventLog:
     """
     new = tuple(events)
     longer = log.extended(new)
-    redacts = any(any(marks(event, REDACTION)) for event in new)
-    return EventLog(_without_words(longer)) if redacts else longer
+    if any(any(marks(event, REDACTION)) for event in new):
+        longer = EventLog(_without_words(longer))
+    return longer
 
 
 def redacted(event: Event, text: str) -> Event:
@@ -135,25 +136,34 @@ def _without_words(events: Sequence[Event]) -> Sequence[Event]:
         if event.event_id in texts:
             event = redacted(event, texts[event.event_id])
         for mark in reversed([*marks(event, REDACTION)]):
-            event_id, text = mark.data.get("event_id"), mark.data.get("text", "")
-            texts.setdefault(str(event_id), str(text))
+            texts.setdefault(
+                str(mark.data.get("event_id")), str(mark.data.get("text", ""))
+            )
         found.append(event)
     return found[::-1]
 
 
 class _Current:
-    """The log as it counts now; `log` is None while that is the log itself."""
+    """The log as it counts now, looked through once for all marks that are new."""
 
     def __init__(self) -> None:
-        self.log: EventLog | None = None
-        self._events: list[Event] = []
+        self._events, self._counts = list[Event](), EventLog()
+        # How many events there were behind the last mark, and when last looked at.
+        self._marked = self._seen = 0
 
     def add(self, event: Event) -> None:
         self._events.append(event)
         if any(map(is_mark, event.content)):
-            self.log = EventLog(self._counting())
-        elif self.log is not None:
-            self.log = self.log.extended((event,))
+            self._marked = len(self._events)
+
+    def of(self, log: EventLog) -> EventLog:
+        """Return what counts of the log, which is the one of this fold."""
+        if self._seen < self._marked:
+            self._counts = EventLog(self._counting())
+        elif self._marked:
+            self._counts = self._counts.extended(self._events[self._seen :])
+        self._seen = len(self._events)
+        return self._counts if self._marked else log
 
     def _counting(self) -> Iterator[Event]:
         """Yield what counts: the way back from the last event to the first."""
@@ -165,16 +175,19 @@ class _Current:
                 to = mark.data.get("to", "")
                 place = -1 if to is None else places.get(str(to), at)
                 before[at] = place if place < at else before[at]
-            for mark in marks(event, REDACTION):
-                if places.get(str(mark.data.get("event_id")), at) < at:
-                    redaction = at
+            if any(
+                places.get(str(mark.data.get("event_id")), at) < at
+                for mark in marks(event, REDACTION)
+            ):
+                redaction = at
         way, at = [], len(events) - 1
         while at >= 0:
             way.append(at)
             at = before[at]
         for at in reversed(way):
-            kept = [each for each in events[at].content if not is_mark(each)]
-            if kept and at < redaction:
-                kept = [each for each in kept if not isinstance(each, Reasoning)]
-            if kept or not any(map(is_mark, events[at].content)):
-                yield _with_content(events[at], kept, "")
+            event, gone = events[at], Reasoning if at < redaction else ()
+            kept = [x for x in event.content if not (is_mark(x) or isinstance(x, gone))]
+            if len(kept) == len(event.content):
+                yield event
+            elif kept or not any(map(is_mark, event.content)):
+                yield _with_content(event, kept, "")

@@ -171,8 +171,9 @@ def plan(
         made.error, words = error, ()
     # What is overdue inside a call is closed there: the call is entered again.
     calls = [each.path[0] for each in late if each.path] + ruling.calls
-    closing: dict[str, tuple[Status, str]] = {}
-    closing |= {p.tool_call_id: ("expired", EXPIRED) for p in late if not p.path}
+    closing: dict[str, tuple[Status, str]] = {
+        each.tool_call_id: ("expired", EXPIRED) for each in late if not each.path
+    }
     made.gone = [*late, *ruling.gone, *(each for each in pending if each not in asked)]
     waiting = [each for each in pending if each not in made.gone]
     if words:
