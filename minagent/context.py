@@ -206,8 +206,8 @@ class ExecutionContext:
         """Append events and save, and then tell whoever watches.
 
         A call has one result: another one is left out. Where others have only decided
-        or answered calls since, or made notes that are no marks, results are put behind
-        what they saved.
+        or answered calls since, or made notes that are no marks, results, and notes of
+        what they cost, are put behind what they saved.
 
         Args:
             events: The events to append; there may be none.
@@ -302,8 +302,13 @@ class ExecutionContext:
                 state = self.session.dump_state()
 
     def _can_follow(self, newer: Session) -> bool:
-        """Whether what is unsaved are results that may follow the newer log."""
-        mine = [item for event in self.session.unsaved for item in event.content]
+        """Whether what is unsaved are results and costs, which may follow others."""
+        mine = [
+            item
+            for event in self.session.unsaved
+            for item in event.content
+            if not (event.usage and isinstance(item, Note))
+        ]
         known = len(self.session.events) - len(self.session.unsaved)
         theirs = [item for event in newer.events[known:] for item in event.content]
         open_ = [

@@ -45,7 +45,9 @@ from minagent import (
     Session,
     SessionManager,
     SessionOpened,
+    SessionStore,
     Tool,
+    ToolCall,
     ToolConfirmation,
     Usage,
     pending_tool_calls,
@@ -55,6 +57,7 @@ from minagent.errors import (
     AlreadyDecidedError,
     ApprovalExpiredError,
     NothingToContinueError,
+    SessionNotFoundError,
 )
 from minagent.models import ScriptedModel
 from minagent.multiagent import delegate, inner_session_id
@@ -64,6 +67,27 @@ from minagent.timetravel import undo
 pytestmark = pytest.mark.heavy
 
 STORES = (*FAST, "folder", "postgres")
+
+
+async def test_whoever_is_entered_in_a_deleted_session_leaves_nothing(
+    sessions: SessionStore,
+) -> None:
+    clerk = Agent(ScriptedModel(["Filed."]))
+
+    async def deleted(context: ExecutionContext, asked: ToolCall) -> None:
+        await sessions.delete("s")
+
+    manager = Agent(
+        ScriptedModel([CLERK]),
+        tools=[hand_to("clerk", clerk)],
+        session_manager=sessions,
+        before_tool_callbacks=[deleted],
+    )
+
+    with pytest.raises(SessionNotFoundError):
+        await manager.run("Have it filed.", session_id="s")
+
+    assert await sessions.list(children=True) == []
 
 
 CLERK = call("clerk", "t", task="File it.")

@@ -697,12 +697,10 @@ async def test_of_two_that_decide_at_once_each_node_runs_once(place: Place) -> N
     asked = result.pending_tool_calls
     assert len(asked) == 2
 
-    async def decide(sessions: SessionManager, number: int) -> AgentResult | None:
-        with suppress(SessionConflictError):
-            return await graph(sessions).run(
-                session_id="s", tool_confirmations=[asked[number].approve()]
-            )
-        return None
+    async def decide(sessions: SessionManager, number: int) -> AgentResult:
+        return await graph(sessions).run(
+            session_id="s", tool_confirmations=[asked[number].approve()]
+        )
 
     await asyncio.gather(decide(first, 0), decide(second, 1))
     with suppress(NothingToContinueError):
@@ -772,6 +770,23 @@ async def test_a_run_may_be_saved_when_it_begins_and_when_it_stops(
     session = await stored(counting)
     assert session.events == later.context.session.events
     assert session.version == later.context.session.version
+
+
+async def test_a_new_task_after_a_crash_is_not_answered_with_the_old_one(
+    kept: SessionStore,
+) -> None:
+    model = ScriptedModel(["On ants.", "On bees."])
+
+    def graph(sessions: SessionManager) -> Graph:
+        builder = GraphBuilder().add_node("a", Agent(model))
+        return builder.build(session_manager=sessions, save_on="run")
+
+    with pytest.raises(Killed):  # at the last save, which is that of the run
+        await graph(Dying(kept, 5, stored=False)).run("ants.", session_id="s")
+
+    result = await graph(kept).run("bees.", session_id="s")
+
+    assert result.output == "On bees."
 
 
 async def test_a_crash_does_such_a_run_over_and_no_agent_does_its_work_twice(

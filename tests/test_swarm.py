@@ -88,6 +88,28 @@ async def test_whoever_hands_over_is_not_asked_for_more(kept: SessionStore) -> N
     assert len(planner.requests) == 1
 
 
+class Hurried(Agent):
+    def __init__(self, model: ScriptedModel) -> None:
+        super().__init__(model, max_steps=1)
+
+
+@pytest.mark.parametrize("kind", ["of a type", "of one step", "of a class of its own"])
+async def test_a_hand_over_stands_whatever_the_peer_would_have_to_answer(
+    kept: SessionStore, kind: str
+) -> None:
+    model = ScriptedModel([[over("booker", "Book it.", "h")]])
+    planner = {
+        "of a type": lambda: Agent(model, output_type=int),
+        "of one step": lambda: Agent(model, max_steps=1),
+        "of a class of its own": lambda: Hurried(model),
+    }[kind]()
+    booker = Agent(ScriptedModel(["Booked."]))
+
+    result = await swarm(kept, planner, booker).run(TASK, session_id="s")
+
+    assert result.output == "Booked."
+
+
 async def test_a_peer_is_told_who_the_others_are(kept: SessionStore) -> None:
     planner = ScriptedModel(["Done."])
 

@@ -18,7 +18,7 @@ This file knows nothing of stores, and the core knows nothing of this file.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -36,6 +36,7 @@ from minagent.errors import (
     NothingToContinueError,
     SessionBusyError,
     SessionConflictError,
+    SessionNotFoundError,
 )
 from minagent.events import (
     Event,
@@ -51,6 +52,7 @@ from minagent.log import EventLog
 from minagent.marks import current, marks
 from minagent.model import ends_run
 from minagent.session import Session, check_owner
+from minagent.store import SessionStore
 
 DELEGATED = "delegated"
 """The kind of the Note on an event whose `usage` is what an inner agent has cost:
@@ -58,7 +60,8 @@ DELEGATED = "delegated"
 
 ENTERED = "entered"
 """The kind of the Note behind which the part of a call begins, where calls share a
-thread: `{"tool_call_id": …}`."""
+thread: `{"tool_call_id": …, "task": …}`. The task is an event of the outer log: a graph
+that saves seldom may have forgotten a call, and then makes another one with its id."""
 
 MAX_ID_BYTES = 255
 
@@ -131,8 +134,7 @@ class Inside:
             part = self._part_of(session)
             try:
                 if part is None:
-                    note = Note(kind=ENTERED, data={"tool_call_id": self.call_id})
-                    await context.record(note, author=ENTERED)
+                    await context.record(self._entry, author=ENTERED)
                 result = await self.agent.run(
                     None if part and any(map(said_by_user, part)) else task,
                     tool_confirmations=self._decisions(session, unfit),
@@ -162,7 +164,11 @@ class Inside:
         """Add what the agent has cost since this was last done to the run's usage."""
         known = await self._known()
         log = known.events if known else EventLog()
-        new = log[self._counted() :]
+        outer = self.context.session
+        if (manager := self.context.session_manager) is not None:
+            # Whoever has decided beside this run may have counted just now.
+            outer = await manager.get(outer.session_id) or outer
+        new = log[self._counted(outer.events) :]
         spent = sum((each.usage for each in new if each.usage), start=Usage())
         if spent != Usage():
             data: dict[str, JsonValue]
@@ -170,6 +176,13 @@ class Inside:
             note = Note(kind=DELEGATED, data=data)
             event = self.context.event(note, author=DELEGATED, usage=spent)
             await self.context.commit(event)
+
+    @property
+    def _entry(self) -> Note:
+        """What stands where the part of this call begins."""
+        log = current(self.context.session.events)
+        task = next((x.event_id for x in reversed(log) if said_by_user(x)), None)
+        return Note(kind=ENTERED, data={"tool_call_id": self.call_id, "task": task})
 
     @property
     def _session_id(self) -> str:
@@ -190,9 +203,21 @@ class Inside:
         return known
 
     async def _made(self) -> Session:
+        """Make the session.
+
+        Raises:
+            SessionNotFoundError: The one that it is inside of is deleted; then what is
+                made now would be left of it.
+        """
         outer, session_id = self.context.session, self._session_id
         if (manager := self.context.session_manager) is not None:
-            return await manager.get_or_create(session_id, outer.user_id)
+            session = await manager.get_or_create(session_id, outer.user_id)
+            known = await manager.get(outer.session_id)
+            if known is None or known.incarnation != outer.incarnation:
+                if isinstance(manager, SessionStore):
+                    await manager.delete(session_id)
+                raise SessionNotFoundError(outer.session_id)
+            return session
         made = Session(session_id, outer.user_id)
         return _unstored.setdefault(outer, {}).setdefault(session_id, made)
 
@@ -201,10 +226,10 @@ class Inside:
         log = current(session.events)
         if self.thread is None:
             return log
+        entry = self._entry
         for at, event in reversed([*enumerate(log)]):
-            for note in marks(event, ENTERED):
-                if note.data.get("tool_call_id") == self.call_id:
-                    return EventLog(log[at + 1 :])
+            if entry in event.content:
+                return EventLog(log[at + 1 :])
         return None
 
     def _decisions(
@@ -221,9 +246,9 @@ class Inside:
             if (d.path, d.tool_call_id) in asked
         ]
 
-    def _counted(self) -> int:
+    def _counted(self, outer: Sequence[Event]) -> int:
         """Return how many of the agent's events the log of the caller has counted."""
-        for event in reversed(self.context.session.events):
+        for event in reversed(outer):
             for note in marks(event, DELEGATED):
                 if note.data.get("session_id") == self._session_id:
                     return cast(int, note.data["events"])

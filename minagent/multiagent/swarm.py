@@ -20,6 +20,7 @@ it whenever it gets the task back.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, cast
 
@@ -213,20 +214,24 @@ class Swarm(Agent):
         agent = peer.agent
         if not isinstance(agent.model, Unasked):  # a graph only answers
             others = [each for each in self.peers.values() if each is not peer]
-            agent = replace(
-                agent,
-                tools=[*agent.tools, _hand_over(others)],
-                before_llm_callbacks=[
-                    _stop_if_handed_over,
-                    *agent.before_llm_callbacks,
-                ],
-            )
+            agent = copy(agent)  # of whatever class it is
+            agent.tools = [*agent.tools, _hand_over(others)]
+            agent.before_llm_callbacks = [
+                _stop_if_handed_over,
+                *agent.before_llm_callbacks,
+            ]
+            agent.__post_init__()
 
         async def enter(task: str, context: ExecutionContext) -> ToolResult:
             inside = at_work(peer.name, agent, context)
             result = await inside.answered(task)
             given = _handed_over(await inside.part())
-            return result if given is None else replace(result, details=given.details)
+            if given is None:
+                return result
+            # Whatever the agent still said or failed at: the hand-over stands.
+            return replace(
+                result, status="success", content=given.content, details=given.details
+            )
 
         enter.__doc__ = f"Send {peer.name} to work."
         return tool(name=peer.name, resumable=True)(enter)
@@ -272,4 +277,6 @@ async def _stop_if_handed_over(
     given = _handed_over(since_task(context.session.events))
     if given is None:
         return None
-    return ModelResponse((Message(role="assistant", content=given.content),))
+    words = Message(role="assistant", content=given.content)
+    # Not as an answer, which might have to be of some type.
+    return ModelResponse((words,), stop_reason=HAND_OVER)
