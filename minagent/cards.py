@@ -415,7 +415,7 @@ def _note(origin: _Origin, note: Note) -> NoteCard:
             return replace(card, entries=(text,), data=more)
         case "delegated", {"session_id": str(session_id), "events": _, **more}:
             return replace(card, title=f"to {_json(session_id)}", data=more)
-        case "entered", {"tool_call_id": str(call_id), **more}:
+        case "entered", {"tool_call_id": str(call_id), "task": _, **more}:
             return replace(card, title=f"by call {_json(call_id)}", data=more)
         case "again", {"nodes": [*nodes], **more}:
             return replace(card, entries=tuple(map(str, nodes)), data=more)

@@ -225,7 +225,7 @@ def test_the_card_of_a_summary_has_its_words() -> None:
     ("kind", "data", "title", "entries"),
     [
         ("delegated", {"session_id": "s/a", "events": 3}, 'to "s/a"', ()),
-        ("entered", {"tool_call_id": "a-1"}, 'by call "a-1"', ()),
+        ("entered", {"tool_call_id": "a-1", "task": "e1"}, 'by call "a-1"', ()),
         ("again", {"nodes": ["a", "b"]}, "", ("a", "b")),
         (
             "step",

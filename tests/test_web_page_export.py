@@ -102,7 +102,7 @@ NOTES = (
     Note(kind="recalled", text="For the model.", data={"memories": [MEMORY, "odd"]}),
     Note(kind="summary", data={"up_to": "e1", "text": CODE, "model": "m"}),
     Note(kind="delegated", data={"session_id": "all/c1", "events": [], "usage": {}}),
-    Note(kind="entered", data={"tool_call_id": "c1"}),
+    Note(kind="entered", data={"tool_call_id": "c1", "task": "e1"}),
     Note(kind="again", data={"nodes": ["write", "review"]}),
     Note(kind="step", data={"followed": [[None, "write"], ["write", "review"]]}),
     Note(kind="of another kind", text=CODE, data={"a": [1, "2"]}),
