@@ -267,6 +267,26 @@ async def test_a_picture_is_not_lost_in_silence(kept: SessionStore) -> None:
 # --- The state ---------------------------------------------------------------------
 
 
+async def test_an_object_with_an_async_call_is_a_function() -> None:
+    class Work:
+        async def __call__(self, run: GraphRun) -> str:
+            return f"done: {run.task}"
+
+    graph = GraphBuilder().add_node("a", Work()).build()
+
+    assert (await graph.run("Go.")).output == "done: Go."
+
+
+async def test_a_function_that_hides_that_it_is_async_is_told_so() -> None:
+    async def work(run: GraphRun) -> str:
+        return "done"
+
+    graph = GraphBuilder().add_node("a", lambda run: work(run)).build()
+
+    with pytest.raises(NodeFailedError, match="'a' returned a coroutine; say `async"):
+        await graph.run("Go.")
+
+
 async def test_functions_share_a_state(kept: SessionStore) -> None:
     def first(run: GraphRun) -> None:
         run.state |= {"a": [1], "b": 2}

@@ -51,10 +51,15 @@ def entering_function(
     def enter_in_thread(task: str, context: ExecutionContext) -> ToolResult:
         if isinstance(run := begun(task, context), ToolResult):
             return run
-        before = _dumped(run.state)
-        return _with_changes(context, function(run), before, run.state)
+        before, value = _dumped(run.state), function(run)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise TypeError(f"node {name!r} returned a coroutine; say `async def`")
+        return _with_changes(context, value, before, run.state)
 
-    asynchronous = inspect.iscoroutinefunction(function)
+    asynchronous = any(
+        map(inspect.iscoroutinefunction, (function, type(function).__call__))
+    )
     entering: Callable[..., Any] = enter if asynchronous else enter_in_thread
     entering.__doc__ = f"Run {name}."
     entered: Tool[..., Any] = tool(name=name, resumable=True, **options)(entering)
