@@ -95,6 +95,7 @@ def keep_last_turns(n: int) -> Window:
         n: How many turns.
 
     Raises:
+        TypeError: It is no int.
         ValueError: `n` is below 1.
     """
     _check_positive("n", n)
@@ -125,6 +126,7 @@ def keep_tokens(limit: int, *, count: Count | None = None) -> Window:
             None means `estimate_tokens`.
 
     Raises:
+        TypeError: It is no int.
         ValueError: `limit` is below 1.
     """
     _check_positive("limit", limit)
@@ -154,6 +156,7 @@ def compact_tool_results(*, keep: int = 1, render: Render | None = None) -> Wind
             means `shortened`.
 
     Raises:
+        TypeError: It is no int.
         ValueError: `keep` is below 1.
     """
     _check_positive("keep", keep)
@@ -208,6 +211,7 @@ def summarize(
         instructions: Tells the model how to summarize.
 
     Raises:
+        TypeError: `limit` or `keep` is no int.
         ValueError: `limit` or `keep` is below 1.
     """
     _check_positive("limit", limit)
@@ -396,6 +400,8 @@ class _Usable:
 
 
 def _check_positive(name: str, value: int) -> None:
+    if type(value) is not int:
+        raise TypeError(f"{name} is {value!r}, which is no int")
     if value < 1:
         raise ValueError(f"{name} is {value}; the newest turn is always shown")
 

@@ -1337,3 +1337,9 @@ def test_a_window_on_nothing_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("odd", [2.5, True, "3"])
+def test_a_window_of_no_whole_number_is_refused(odd: Any) -> None:
+    with pytest.raises(TypeError, match="n is .*, which is no int"):
+        keep_last_turns(odd)
