@@ -1341,5 +1341,5 @@ def test_a_window_on_nothing_is_refused(
 
 @pytest.mark.parametrize("odd", [2.5, True, "3"])
 def test_a_window_of_no_whole_number_is_refused(odd: Any) -> None:
-    with pytest.raises(TypeError, match="n is .*, which is no int"):
+    with pytest.raises(TypeError, match="which is no int"):
         keep_last_turns(odd)
