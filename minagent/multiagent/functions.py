@@ -10,13 +10,13 @@ it has failed.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from minagent.approval import Paused, ask
 from minagent.context import ExecutionContext
-from minagent.events import Event, ToolResult, dump_json, load_json
+from minagent.events import ToolResult, dump_json, load_json
 from minagent.ledger import CallRecord, record_of
 from minagent.multiagent.graph_run import GraphRun
 from minagent.multiagent.visits import visit_of
@@ -40,7 +40,8 @@ def entering_function(
     def begun(task: str, context: ExecutionContext) -> GraphRun | ToolResult:
         if not repeatable and (said := _said_of_it(context, entered)):
             return said
-        return replace(GraphRun.of(_as_at_the_call(context)), asked=task)
+        call = _record_of(context).call
+        return replace(GraphRun.of(context.session.events, at=call), asked=task)
 
     async def enter(task: str, context: ExecutionContext) -> ToolResult:
         if isinstance(run := begun(task, context), ToolResult):
@@ -107,13 +108,6 @@ def _said_of_it(
         ),
     )
     raise Paused([asked])
-
-
-def _as_at_the_call(context: ExecutionContext) -> Sequence[Event]:
-    """Return the log as it was when the step began."""
-    call, events = _record_of(context).call, context.session.events
-    at = next(at for at, event in enumerate(events) if call in event.content)
-    return events[: at + 1]
 
 
 def _dumped(state: Mapping[str, Any]) -> dict[str, str]:

@@ -6,10 +6,11 @@ order the nodes end, and with the result of a function what it changed in the st
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
-from minagent.events import Event, Note, ToolResult, said_by_user, thaw
+from minagent.events import Event, Note, ToolCall, ToolResult, said_by_user, thaw
 from minagent.marks import current, marks
 from minagent.multiagent.visits import Visit, task_of, visits
 from minagent.session import State
@@ -49,30 +50,23 @@ class GraphRun:
     _ends: tuple[str, ...] = ()
 
     @staticmethod
-    def of(events: Sequence[Event]) -> "GraphRun":
+    def of(events: Sequence[Event], at: ToolCall | None = None) -> "GraphRun":
         """Return what a log tells.
 
         Args:
             events: The log of a graph's session.
+            at: A call of the step that goes on: what was known when it began, without
+                what has come of those beside it.
         """
-        run = GraphRun(task_of(events))
-        step: dict[str, ToolResult | None] = {}  # by the id of the call
-        for event in current(events):
-            if said_by_user(event):
-                run, step = GraphRun(run.task, state=run.state), {}
-            for note in marks(event, STEP):
-                run = run.after(_followed(note))
-            if event.tool_calls:
-                step = dict.fromkeys(call.tool_call_id for call in event.tool_calls)
-            for item in event.content:
-                if isinstance(item, ToolResult) and item.tool_call_id in step:
-                    step[item.tool_call_id] = item
-                    results = [each for each in step.values() if each]
-                    if len(results) == len(step):
-                        run = run._with(results)
-        found = visits(events)
-        now = tuple(each for each in found if each.tool_call_ids[-1] in step)
-        return replace(run, visits=found, step=now)
+        run, step = current(events).folded(_Told, lambda told: (told.run, [*told.step]))
+        found = visits(events, until=at)
+        return replace(
+            run,
+            task=task_of(events),
+            visits=found,
+            state=deepcopy(run.state),  # a function may change it
+            step=tuple(each for each in found if each.tool_call_ids[-1] in step),
+        )
 
     @property
     def results(self) -> dict[str, Any]:
@@ -120,6 +114,28 @@ class GraphRun:
         frontier = {k: v for k, v in self.frontier.items() if k not in done}
         ends = (*dict.fromkeys((*self._ends, *done)),)
         return replace(self, state=state, frontier=frontier, _ends=ends)
+
+
+class _Told:
+    """What a log tells, but for the visits: a fold (see `log.py`)."""
+
+    def __init__(self) -> None:
+        self.run = GraphRun("")
+        self.step: dict[str, ToolResult | None] = {}  # by the id of the call
+
+    def add(self, event: Event) -> None:
+        if said_by_user(event):
+            self.run, self.step = GraphRun("", state=self.run.state), {}
+        for note in marks(event, STEP):
+            self.run = self.run.after(_followed(note))
+        if event.tool_calls:
+            self.step = dict.fromkeys(call.tool_call_id for call in event.tool_calls)
+        for item in event.content:
+            if isinstance(item, ToolResult) and item.tool_call_id in self.step:
+                self.step[item.tool_call_id] = item
+                results = [each for each in self.step.values() if each]
+                if len(results) == len(self.step):
+                    self.run = self.run._with(results)
 
 
 def _followed(note: Note) -> list[Transition]:

@@ -6,6 +6,7 @@ a run is known from its log: `visits` reads it. A visit has one call, and one mo
 each time that it was tried again.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -60,8 +61,31 @@ class Visit:
 def since_task(events: Sequence[Event]) -> Sequence[Event]:
     """Return what counts of a log, from the last thing that the user said on."""
     log = current(events)
-    said = [at for at, event in enumerate(log) if said_by_user(event)]
-    return log[said[-1] :] if said else ()
+    place = log.folded(_LastTask, lambda last: last.place)
+    return () if place is None else log[place:]
+
+
+class _LastTask:
+    """Where the user has said something last: a fold (see `log.py`)."""
+
+    def __init__(self) -> None:
+        self.place: int | None = None
+        self._count = 0
+
+    def add(self, event: Event) -> None:
+        if said_by_user(event):
+            self.place = self._count
+        self._count += 1
+
+
+class _Called:
+    """How often each tool was called: a fold."""
+
+    def __init__(self) -> None:
+        self.times = Counter[str]()
+
+    def add(self, event: Event) -> None:
+        self.times.update(call.name for call in event.tool_calls)
 
 
 def task_of(events: Sequence[Event]) -> str:
@@ -84,8 +108,15 @@ def _said(events: Sequence[Event], kind: type[T]) -> list[T]:
     return [item for item in items if isinstance(item, kind)]
 
 
-def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
-    """Return the visits for the last task, in the order in which they began."""
+def visits(
+    events: Sequence[Event], *, until: ToolCall | None = None
+) -> tuple[Visit, ...]:
+    """Return the visits for the last task, in the order in which they began.
+
+    Args:
+        events: A log.
+        until: A call; what came after it is left out. None means all.
+    """
     found: list[Visit] = []
     for event in since_task(events):
         again = {node for note in marks(event, AGAIN) for node in note.data["nodes"]}  # type: ignore[union-attr]
@@ -97,6 +128,8 @@ def visits(events: Sequence[Event]) -> tuple[Visit, ...]:
                     if item.tool_call_id == visit.tool_call_ids[-1]:
                         run = event.execution_id
                         found[at] = replace(visit, result=item, execution_id=run)
+        if until in event.tool_calls:
+            break
     return tuple(found)
 
 
@@ -131,8 +164,8 @@ def call_of(context: ExecutionContext, node: str, task: str) -> ToolCall:
     Its id is the name of the node and how often it was called in this session, so a run
     that is repeated after a crash has the ids that it had.
     """
-    items = [item for event in context.session.events for item in event.tool_calls]
-    number = sum(item.name == node for item in items) + 1
+    log = context.session.events
+    number = log.folded(_Called, lambda called: called.times[node]) + 1
     return ToolCall(
         name=node, arguments={"task": task}, tool_call_id=f"{node}-{number}"
     )
