@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -541,6 +541,63 @@ async def test_no_segment_that_is_written_meanwhile_keeps_a_redacted_word(
 
     assert await words_in(storage, "marker") == []
     assert texts(await got(BlobSessionManager(storage)))[0] == "[gone]"
+
+
+async def test_a_redaction_removes_the_words_from_states_that_do_not_count() -> None:
+    storage = MemoryStorage()
+    store = BlobSessionManager(storage)
+    session = await store.create("ada")
+    session.state["note"] = "marker"
+    await say(store, session, "marker")
+    session.state["note"] = ""
+    await say(store, session, "Hello.")
+
+    await store.redact("ada", session.events[0].event_id, "[gone]")
+
+    assert await words_in(storage, "marker") == []
+    assert (await got(store)).state == {"note": ""}
+
+
+class Held(MemoryStorage):
+    """Shows another one's objects, and waits before the first look at a session."""
+
+    def __init__(self, shown: MemoryStorage) -> None:
+        self.__dict__ = shown.__dict__.copy()
+        self.looks, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def list(
+        self, prefix: str, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
+        if prefix == "sessions/ada/":
+            self.looks.set()
+            await self.go_on.wait()
+        return await super().list(prefix, after=after, limit=limit)
+
+
+@pytest.mark.parametrize("kind", ["a prune", "a list"])
+async def test_a_session_that_is_made_meanwhile_is_not_the_one_to_delete(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prune stops behind its last save; or a list finishes one that was killed."""
+    monkeypatch.setattr("minagent.stores.blob.CLOSING", timedelta(0))  # a minute later
+    storage = MemoryStorage()
+    store, held = BlobSessionManager(storage), Held(storage)
+    await say(store, await store.create("ada"), "old")
+    pruning = BlobSessionManager(held).prune(older_than=utc_now() + timedelta(days=1))
+    work = asyncio.create_task(pruning)
+    await held.looks.wait()
+    if kind == "a list":
+        again = Held(storage)
+        work = asyncio.gather(work, BlobSessionManager(again).list())  # type: ignore[assignment]
+        await again.looks.wait()
+        again.go_on.set()
+    await store.delete("ada")
+    await say(store, await store.create("ada"), "new")
+
+    held.go_on.set()
+    await work
+
+    assert texts(await got(store)) == ["new"]
 
 
 @pytest.mark.parametrize("writes", range(4))

@@ -120,7 +120,7 @@ class BlobSessionManager(SessionStore):
                 if not (last and last.closed):
                     raise SessionExistsError(session_id)
                 if utc_now() - last.updated_at > CLOSING:
-                    await self._take_out(session_id)  # which was cut off
+                    await self._take_out(session_id, head.incarnation)  # cut off
                 else:
                     await asyncio.sleep(0.05)  # it is being deleted
         keys = _Keys(session_id, session.incarnation)
@@ -300,7 +300,7 @@ class BlobSessionManager(SessionStore):
                 head = await self._head_of(session)
                 # Whoever was faster may have redacted what this segment repeats.
                 for _ in made[1:]:
-                    await self._write_segment(head, session.version, again=True)
+                    await self._write_segment(head, session.version)
             except (SessionNotFoundError, _GoneError):
                 await self._remove(made[1:])
                 raise SessionNotFoundError(session.session_id) from None
@@ -340,18 +340,25 @@ class BlobSessionManager(SessionStore):
         base = self._save_of(head, write.version - 1, data)
         return base.leads_to(write.count, write.last)
 
-    async def _write_segment(
-        self, head: "_Head", version: int, *, again: bool = False
-    ) -> None:
+    async def _write_segment(self, head: "_Head", version: int) -> None:
+        """Write a segment, until it says what its saves say.
+
+        While they were read, or written here, somebody may have redacted them.
+        """
+        name, data = head.keys.segment(version), await self._segment(head, version)
+        is_new = await self._is_created(name, data)
+        stored = data if is_new else await self._storage.read(name)
+        while stored != (data := await self._segment(head, version)):
+            await self._storage.replace(name, data)
+            stored = data
+
+    async def _segment(self, head: "_Head", version: int) -> bytes:
+        """Return what a segment has to say."""
         saves = await self._saves(head, range(version - SEGMENT + 1, version + 1))
         about = _about(head.session_id, head.incarnation)
         about |= {"version": version, "event_count": saves[-1].event_count}
         events = [event for save in saves for event in save.events]
-        data = dump_json({**about, "events": events}, "segment").encode()
-        if again:
-            await self._storage.replace(head.keys.segment(version), data)
-        else:  # if it is taken, then by one that says the same
-            await self._is_created(head.keys.segment(version), data)
+        return dump_json({**about, "events": events}, "segment").encode()
 
     # --- list -----------------------------------------------------------------
 
@@ -393,7 +400,7 @@ class BlobSessionManager(SessionStore):
             last = await self._last_save(head)
             if last and last.closed:
                 if utc_now() - last.updated_at > CLOSING:
-                    await self._take_out(session_id)  # which was cut off
+                    await self._take_out(session_id, head.incarnation)  # cut off
                 return None
             return SessionInfo(
                 session_id=session_id,
@@ -431,15 +438,24 @@ class BlobSessionManager(SessionStore):
                     return False
             except (SessionNotFoundError, _GoneError):
                 return False
-        return await self._take_out(session_id)
+        meant = None if seen is None else seen.incarnation
+        return await self._take_out(session_id, meant)
 
-    async def _take_out(self, session_id: str) -> bool:
-        """Remove the heads, then the rest; a call that was cut off can be repeated."""
+    async def _take_out(self, session_id: str, incarnation: str | None) -> bool:
+        """Remove the heads, then the rest; a call that was cut off can be repeated.
+
+        Args:
+            session_id: The session.
+            incarnation: Which one is meant; one that was made since is left alone. None
+                means whichever there is.
+        """
         own, inside = id_in_key(session_id), id_in_key(f"{session_id}/")
         places = [f"sessions/{own}/", f"sessions/{inside}"]
         heads = [k for k in await self._list_each(places) if k.endswith("/head.json")]
         for key in heads:
-            await self._remove_head(key)
+            only = incarnation if key == f"sessions/{own}/head.json" else None
+            if not await self._remove_head(key, only):
+                return False
         await self._sweep(await self._list_each(places))
         await self._sweep_index([f"index/all/{own}-", f"index/all/{inside}"])
         return f"sessions/{own}/head.json" in heads
@@ -451,7 +467,6 @@ class BlobSessionManager(SessionStore):
     async def _rewrite(self, session: Session, places: Sequence[int]) -> None:
         head = await self._head_of(session)
         new = {session.events[at].event_id: session.events[at] for at in places}
-        calls = [call.tool_call_id for each in new.values() for call in each.tool_calls]
         newest = head.keys.version(session.version)
 
         async def replace(name: str) -> None:
@@ -464,12 +479,11 @@ class BlobSessionManager(SessionStore):
                 found["events"][found["events"].index(each)] = plain(
                     new[each["event_id"]]
                 )
-            # Questions about a call stood in the state, and only the newest counts.
-            state = dump_json(found.get("state", {}), "state")
-            asked = name < newest and any(dump_json(x, "id") in state for x in calls)
-            if asked:
+            # The words may have stood in the state, too, and only the newest counts.
+            has_state = name < newest and bool(found.get("state"))
+            if has_state:
                 found["state"] = {}
-            if held or asked:
+            if held or has_state:
                 await self._storage.replace(name, dump_json(found, "object").encode())
 
         # The segments are looked for when no save has the words any more: see `save`.
@@ -479,16 +493,23 @@ class BlobSessionManager(SessionStore):
     async def erase(self) -> None:
         self._check_open()  # nothing is ever left
 
-    async def _remove_head(self, key: str) -> None:
+    async def _remove_head(self, key: str, only: str | None) -> bool:
+        """Remove a head, and say whether it was that of the only one that is meant."""
         session_id = id_of_key(key.split("/")[1])
         self._cache.forget(session_id)
         with suppress(*_UNREADABLE):
             head = await self._head(session_id)
-            if head is not None:
+            if head is not None and only in (None, head.incarnation):
                 # If this is cut off, the next call knows what to do with the entry.
                 entry = _entry(head, deleted=True)
                 await self._storage.replace(head.keys.entries(None)[0], entry)
+        if only is not None:
+            # As late as can be, since no storage deletes on a condition.
+            alive = await self._alive(session_id)
+            if alive != only:
+                return alive is None
         await self._storage.delete(key)
+        return True
 
     async def _sweep(self, keys: Iterable[str]) -> None:
         """Remove the objects of incarnations that have no head, and never will."""
