@@ -79,6 +79,13 @@ def test_opening_touches_nothing(tmp_path: Path) -> None:
         ("sqlite:///a.db?sync=no", "sqlite: has no option 'sync'; there are: durab"),
         ("memory:?size=3", "memory: has no option 'size'; there is none"),
         ("sqlite:///a.db?durability=off", "durability is 'off'"),
+        ("sqlite:///a#b.db", "sqlite: a # in a name is written %23"),
+        ("file:///a#b", "file: a # in a name is written %23"),
+        ("s3://bucket/a#b", "s3: a # in a name is written %23"),
+        ("sqlite:///a%00.db", "sqlite: no name has a null byte in it"),
+        ("file:///a%00", "file: no name has a null byte in it"),
+        ("s3://bucket?region=", "s3: the option 'region' is empty"),
+        ("postgresql://ada:secret\u2100x@host/d", "this address cannot be read"),
     ],
 )
 def test_what_is_no_address_is_refused_with_an_example(url: str, message: str) -> None:

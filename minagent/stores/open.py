@@ -32,11 +32,14 @@ def open_store(url: str) -> SessionStore:
         url: The address, as at the top of this file.
 
     Raises:
-        ValueError: The address begins with none of `SCHEMES`, names no place, or has
-            an option that the store does not know.
+        ValueError: The address is none, begins with none of `SCHEMES`, names no place,
+            or has an option that the store does not know.
         ModuleNotFoundError: The store needs an extra; the message says how to get it.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its message would show the password
+        raise ValueError("this address cannot be read; see open_store") from None
     match parts.scheme:
         case "memory":
             _options(parts)
@@ -62,7 +65,7 @@ def _sqlite(parts: SplitResult) -> SessionStore:
     if parts.netloc or not parts.path.strip("/"):
         raise ValueError("a file is named like this: sqlite:///chat.db")
     options = _options(parts, "durability")
-    return SQLiteSessionManager(unquote(parts.path.removeprefix("/")), **options)
+    return SQLiteSessionManager(_path(parts).removeprefix("/"), **options)
 
 
 def _folder(parts: SplitResult) -> SessionStore:
@@ -72,7 +75,7 @@ def _folder(parts: SplitResult) -> SessionStore:
     if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
         raise ValueError("a folder is named like this: file:///var/lib/sessions")
     options = _options(parts, "durability")
-    return BlobSessionManager(FolderStorage(unquote(parts.path), **options))
+    return BlobSessionManager(FolderStorage(_path(parts), **options))
 
 
 def _bucket(parts: SplitResult) -> SessionStore:
@@ -82,8 +85,16 @@ def _bucket(parts: SplitResult) -> SessionStore:
     if not parts.netloc:
         raise ValueError("a bucket is named like this: s3://bucket/prefix")
     options = _options(parts, "endpoint", "region")
-    prefix = unquote(parts.path.strip("/"))
+    prefix = _path(parts).strip("/")
     return BlobSessionManager(S3Storage(parts.netloc, prefix=prefix, **options))
+
+
+def _path(parts: SplitResult) -> str:
+    if parts.fragment:
+        raise ValueError(f"{parts.scheme}: a # in a name is written %23")
+    if "\0" in (path := unquote(parts.path)):
+        raise ValueError(f"{parts.scheme}: no name has a null byte in it")
+    return path
 
 
 def _options(parts: SplitResult, *known: str) -> dict[str, Any]:
@@ -91,4 +102,6 @@ def _options(parts: SplitResult, *known: str) -> dict[str, Any]:
     if unknown := sorted(found.keys() - set(known)):
         there = f"there are: {', '.join(known)}" if known else "there is none"
         raise ValueError(f"{parts.scheme}: has no option {unknown[0]!r}; {there}")
+    if empty := [name for name, value in found.items() if not value]:
+        raise ValueError(f"{parts.scheme}: the option {empty[0]!r} is empty")
     return found
