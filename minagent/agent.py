@@ -294,9 +294,11 @@ class Agent:
             if left and not start.words:
                 return _paused(context)
             if left:  # silence on what was asked just now is no consent, either
-                gone = pending_tool_calls(context.session)
                 results = (failed(each.call, REPLACED, "replaced") for each in left)
-                await context.commit(context.event(*results), change=changed(gone=gone))
+                await context.commit(
+                    context.event(*results),
+                    change=changed(gone=pending_tool_calls(context.session)),
+                )
             return await self._loop(context)
 
     async def _open(
@@ -321,10 +323,8 @@ class Agent:
             if begin.is_idle and not awaits_model(current(session.events)):
                 raise errors.NothingToContinueError(context.session_id)
             try:
-                await context.commit(
-                    *begin.events,
-                    change=changed(gone=begin.gone) if begin.gone else None,
-                )
+                change = changed(gone=begin.gone) if begin.gone else None
+                await context.commit(*begin.events, change=change)
             except errors.SessionConflictError:
                 if context.is_open:  # it is a watcher's; the input is stored
                     raise
