@@ -15,7 +15,6 @@ import pytest
 from minagent import InMemorySessionManager, SessionStore
 from minagent.stores import (
     BlobSessionManager,
-    EncryptedStorage,
     FolderStorage,
     SQLiteSessionManager,
     open_store,
@@ -79,6 +78,8 @@ class Place:
             case "folder":
                 return BlobSessionManager(self._folder_storage())
             case "encrypted":
+                from minagent.stores import EncryptedStorage
+
                 return BlobSessionManager(
                     EncryptedStorage(self._folder_storage(), KEYS)
                 )

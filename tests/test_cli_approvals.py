@@ -168,6 +168,17 @@ def test_without_the_tool_nothing_is_approved(url: str) -> None:
     assert question(url, "ada") == approve[1]
 
 
+@pytest.mark.parametrize("option", ["--by", "--reason"])
+def test_words_that_are_no_text_decide_nothing(url: str, option: str) -> None:
+    asked = question(url, "ada")
+
+    done = minagent("approvals", "deny", asked, option, "a\udcff", "--store", url)
+
+    assert done.exit_code == 2
+    assert f"{option}: 'a\\udcff' is no text" in done.stderr
+    assert question(url, "ada") == asked
+
+
 def test_a_second_decision_finds_no_question(url: str) -> None:
     approve = ("approvals", "approve", question(url, "ada"), *TOOLS, "--store", url)
     minagent(*approve)
@@ -180,10 +191,39 @@ def test_a_second_decision_finds_no_question(url: str) -> None:
 
 
 def test_a_beginning_that_fits_two_questions_decides_none(url: str) -> None:
-    done = minagent("approvals", "approve", "", *TOOLS, "--store", url)
+    text = minagent("sessions", "export", "ada", "--store", url).stdout
+    minagent("sessions", "import", "-", "--as", "copy", "--store", url, typed=text)
+    start = question(url, "ada")[:6]
+
+    done = minagent("approvals", "approve", start, *TOOLS, "--store", url)
 
     assert done.exit_code == 1
-    assert "the start of 2 questions, in 'ada', 'bob'" in done.stderr
+    assert "the start of 2 questions, in 'ada', 'copy'" in done.stderr
+    assert question(url, "ada") == question(url, "copy")
+
+
+@pytest.mark.parametrize("command", ["approve", "deny"])
+@pytest.mark.parametrize("letters", [0, 1, 3])
+def test_a_beginning_that_names_nothing_decides_nothing(
+    url: str, command: str, letters: int
+) -> None:
+    """Also where only one question waits, which it would fit."""
+    asked = question(url, "ada")
+    words = (asked[:letters], *TOOLS, "--session", "ada", "--store", url)
+
+    done = minagent("approvals", command, *words)
+
+    assert done.exit_code == 2
+    assert "at least 4 letters of it" in done.stderr
+    assert question(url, "ada") == asked
+
+
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_a_blank_is_the_beginning_of_no_question(url: str, command: str) -> None:
+    done = minagent("approvals", command, " " * 4, *TOOLS, "--store", url)
+
+    assert done.exit_code == 2
+    assert "at least 4 letters of it" in done.stderr
 
 
 def test_a_session_that_no_model_has_signed_needs_one_to_be_named(
@@ -237,6 +277,7 @@ def test_a_question_of_an_agent_inside_another_is_decided_in_the_outer_session(
         ("nowhere:tools", "No module named 'nowhere'"),
         ("shop:nothing", "shop has no 'nothing'"),
         ("shop:no_tool", "is no tool; put @tool before the function"),
+        (".shop:tools", "'.shop:tools' is no module:name"),
     ],
 )
 def test_tools_that_are_not_there_are_named(url: str, place: str, problem: str) -> None:

@@ -56,6 +56,46 @@ def test_no_password_is_shown() -> None:
     assert "ada:…@127.0.0.1" in json.loads(done.stdout)["store"]["address"]
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:s3cret@h/x", "postgresql://ada:…@h/x"),
+        ("postgresql://ada:s3#cret@h/x", "postgresql://ada:…@h/x"),
+        ("postgresql://ada:s3/cret@h/x", "postgresql://ada:…@h/x"),
+        ("postgresql://ada:s3@cret@h/x", "postgresql://ada:…@h/x"),
+        ("postgresql://h/x?password=s3cret", "postgresql://h/x?password=…"),
+        ("postgres://h/x?pass%77ord=s3cret", "postgres://h/x?pass%77ord=…"),
+        (
+            "postgresql://h/x?user=ada&sslpassword=s3cret&connect_timeout=1",
+            "postgresql://h/x?user=ada&sslpassword=…&connect_timeout=1",
+        ),
+        (
+            "s3://bucket?endpoint=http://key:s3cret@h:1/&region=x",
+            "s3://bucket?endpoint=http://key:…@h:1/&region=x",
+        ),
+        ("host=h password=s3cret", "…"),
+        ("http://[ada:s3cret@h", "…"),
+        ("postgresql://ada@h:5432/x?sslmode=require", None),
+        ("sqlite:////var/lib/chat.db?durability=normal", None),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret_in_it(
+    url: str, shown: str | None
+) -> None:
+    assert doctor.without_secrets(url) == (shown or url)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_no_password_among_the_options_is_shown(form: tuple[str, ...]) -> None:
+    url = "postgresql://127.0.0.1:1/x?password=s3cret&connect_timeout=1"
+
+    done = minagent("doctor", *form, "--store", url)
+
+    assert done.exit_code == 1
+    assert "s3cret" not in done.output
+    assert "connect_timeout=1" in done.stdout
+
+
 def test_the_key_is_not_shown_only_that_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

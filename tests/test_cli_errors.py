@@ -44,7 +44,7 @@ OF_MEMORY = {
     "memory add": ("One.", "--user", "ann"),
     "memory search": ("One?", "--user", "ann"),
     "memory list": ("--user", "ann"),
-    "memory forget": ("--all", "--user", "ann"),
+    "memory forget": ("--all", "--user", "ann", "--yes"),
 }
 EVERY = OF_SESSIONS | OF_MEMORY
 STORE = "sqlite:///chat.db"
@@ -205,6 +205,44 @@ def test_an_address_of_no_place_is_refused(url: str) -> None:
     for each in (done, memory):
         assert each.exit_code == 2
         expect_one_line(each.stderr)
+
+
+@pytest.mark.parametrize("name", OF_MEMORY)
+def test_a_file_name_with_a_nul_in_it_is_refused(name: str) -> None:
+    done = minagent(*at("sqlite:///x%00y.db", name))
+
+    assert done.exit_code == 2
+    expect_one_line(done.stderr)
+    assert "--memory: a file's name has no NUL in it" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["sessions list", "memory list"])
+def test_without_a_home_it_says_how_to_name_a_place(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, for a user whom the system does not know."""
+    for variable in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+
+    done, doctor = minagent(*name.split(), *EVERY[name]), minagent("doctor")
+
+    assert (done.exit_code, doctor.exit_code) == (1, 1)
+    expect_one_line(done.stderr)
+    assert "no home folder is known" in done.stderr
+    assert "the store does not open: no home folder is known" in doctor.stderr
+
+
+def test_who_has_named_a_data_folder_needs_no_home(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+
+    done = minagent("sessions", "list")
+
+    assert done.exit_code == 0
+    assert (folder / "minagent").is_dir()
 
 
 @pytest.mark.heavy  # of no other Python is more to be learned
@@ -435,6 +473,55 @@ def test_ctrl_c_while_the_loop_of_a_chat_stands_still_is_not_lost(
     done = minagent("chat", "--store", "memory:", typed="Hello.\n")
 
     assert (done.exit_code, done.stderr) == (130, "minagent: interrupted\n")
+
+
+# --- Users --------------------------------------------------------------------
+
+OF_A_USER = {
+    "chat": ("--store", "memory:"),
+    "sessions list": ("--store", "memory:"),
+    "sessions fork": ("ada", "ada-2", "--store", "memory:"),
+    "memory add": ("One.", "--memory", "memory:"),
+    "memory search": ("One?", "--memory", "memory:"),
+    "memory list": ("--memory", "memory:"),
+    "memory forget": ("--all", "--yes", "--memory", "memory:"),
+}
+
+
+@pytest.mark.parametrize("user", ["", "a\udcff", "a\nb", "a" * 256])
+@pytest.mark.parametrize("name", OF_A_USER)
+def test_a_user_that_can_be_none_is_refused_in_one_line(name: str, user: str) -> None:
+    done = minagent(*name.split(), *OF_A_USER[name], "--user", user)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    expect_one_line(done.stderr)
+    assert done.stderr.startswith("minagent: --user: the user id ")
+
+
+# --- Modules of one's own -----------------------------------------------------
+
+BROKEN = {
+    "def f(:\n": "SyntaxError: invalid syntax",
+    "1 / 0\n": "ZeroDivisionError: division by zero",
+    "import os\nos.no_such_name\n": "AttributeError: module 'os' has no attribute",
+    "import no_such_package\n": "ModuleNotFoundError: No module named 'no_such_pack",
+    "raise SystemExit(0)\n": "SystemExit: 0",
+}
+
+
+@pytest.mark.parametrize("name", ["chat --tools", "serve"])
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_wrong_with_a_module_is_told_in_one_line(
+    name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "broken.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+
+    done = minagent(*name.split(), "broken:refund", "--store", "memory:")
+
+    assert done.exit_code == 2
+    expect_one_line(done.stderr)
+    assert f"broken:refund: {BROKEN[text]}" in done.stderr
 
 
 # --- Models -------------------------------------------------------------------

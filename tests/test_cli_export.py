@@ -4,6 +4,7 @@ import asyncio
 import html.parser
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -203,7 +204,13 @@ def test_the_first_line_says_what_it_is_and_the_last_that_it_is_whole(url: str) 
     assert last == {"state": session.state}
 
 
-@given(st.lists(events_of(st.one_of(*ITEMS.values())), max_size=3))
+@given(
+    st.lists(
+        events_of(st.one_of(*ITEMS.values())),
+        max_size=3,
+        unique_by=lambda event: event.event_id,
+    )
+)
 def test_any_log_comes_back_as_it_went(log: list[Event]) -> None:
     session = Session("any", events=log, state={"text": "\u2028\x85\r"})
 
@@ -233,6 +240,22 @@ def foreign(lines: list[str]) -> list[str]:
     return ['{"messages":[]}', *lines[1:]]
 
 
+def head_with(old: str, new: str) -> Callable[[list[str]], list[str]]:
+    def harm(lines: list[str]) -> list[str]:
+        assert old in lines[0]
+        return [lines[0].replace(old, new), *lines[1:]]
+
+    return harm
+
+
+def twice_the_same_event(lines: list[str]) -> list[str]:
+    return [*lines[:2], *lines[1:]]
+
+
+def with_state(state: str) -> Callable[[list[str]], list[str]]:
+    return lambda lines: [*lines[:-1], f'{{"state":{state}}}']
+
+
 def without_an_owner(lines: list[str]) -> list[str]:
     return [lines[0].replace('"user_id"', '"owner"'), *lines[1:]]
 
@@ -246,6 +269,17 @@ def without_an_owner(lines: list[str]) -> list[str]:
         (newer, "has format 2, newer than 1: upgrade minagent"),
         (foreign, "is no session that minagent exported"),
         (without_an_owner, "user_id"),
+        (head_with('"version":1', '"version":true'), "first line has no version"),
+        (head_with('"version":1', '"version":0'), "first line has no version"),
+        (head_with('"version":1', '"version":-3'), "first line has no version"),
+        (head_with('"session_id":"all"', '"session_id":null'), "has no session_id"),
+        (head_with('"session_id":"all"', '"session_id":7'), "has no session_id"),
+        (head_with('"user_id":"ada & co"', '"user_id":7'), "user_id"),
+        (head_with('"user_id":"ada & co"', '"user_id":"a\\n"'), "user id"),
+        (twice_the_same_event, "line 3 has the event of line 2 once more"),
+        (with_state('{"pending_tool_calls":"x"}'), "pending_tool_calls"),
+        (with_state('{"pending_tool_calls":[{}]}'), "pending_tool_calls"),
+        (with_state("[]"), "state is no JSON object"),
         (lambda lines: [], "line 1 is no JSON object"),
         (lambda lines: lines[:1], "has no state"),
         (lambda lines: ["{}"], "is no session that minagent exported"),

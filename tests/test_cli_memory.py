@@ -92,10 +92,38 @@ def test_all_of_a_user_is_forgotten_if_it_is_said(place: tuple[str, str]) -> Non
     for user in ("ann", "ann", "bob"):
         add(place, "One.", user)
 
-    done = minagent("memory", "forget", "--all", "--user", "ann", *place)
+    done = minagent("memory", "forget", "--all", "--user", "ann", "--yes", *place)
 
     assert done.stdout == "2 forgotten.\n"
     assert (texts(place), texts(place, "bob")) == ([], ["One."])
+
+
+@pytest.mark.parametrize("what", [("--all",), ("--session", "monday")])
+def test_without_a_terminal_nothing_is_forgotten_unless_yes_is_said(
+    place: tuple[str, str], what: tuple[str, ...]
+) -> None:
+    add(place, "One.")
+    forget = ("memory", "forget", *what, "--user", "ann", *place)
+
+    done = minagent(*forget, typed="y\n")
+
+    assert done.exit_code == 2
+    assert "of 'ann' for good? Say --yes" in done.stderr
+    assert texts(place) == ["One."]
+
+
+def test_a_script_is_told_what_is_forgotten_and_what_was_not_there(
+    place: tuple[str, str],
+) -> None:
+    first = add(place, "One.")
+    forget = ("memory", "forget", "--user", "ann", "--json", *place)
+
+    some = minagent(*forget, first, "no-such-id")
+    every = minagent(*forget, "--all", "--yes")
+
+    assert (some.exit_code, every.exit_code) == (1, 0)
+    assert json.loads(some.stdout) == {"forgotten": 1, "missing": ["no-such-id"]}
+    assert json.loads(every.stdout) == {"forgotten": 0, "missing": []}
 
 
 @pytest.mark.parametrize("what", [(), ("an-id", "--all"), ("--session", "x", "--all")])

@@ -109,3 +109,14 @@ def test_what_is_no_agent_is_refused(place: str, problem: str) -> None:
 
     assert done.exit_code == 2
     assert problem in done.stderr
+
+
+@pytest.mark.parametrize("host", ["", " ", "a\udcff", "a..b"])
+def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    """A blank one would be every address of this machine."""
+    done = minagent("serve", "--host", host, "--port", "0", "--store", "memory:")
+
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"minagent: --host: {host!r} is no address, such as 127.0.0.1\n"
+    )

@@ -76,7 +76,7 @@ RUNS = {
     "minagent memory add 'My kayak is red.' --user ann": Ran("Remembered as "),
     "minagent memory search 'What is my kayak?' --user ann": Ran("My kayak is red."),
     "minagent memory list --user ann": Ran("My kayak is red."),
-    "minagent memory forget --user ann --session monday": Ran("2 forgotten."),
+    "minagent memory forget --user ann --session monday --yes": Ran("2 forgotten."),
     "minagent doctor": Ran("it opens"),
     f"minagent doctor --store {SERVER}": Ran("the store does not open", exit_code=1),
 }
@@ -94,8 +94,8 @@ ELSEWHERE = {
     r"(python worker\.py|export STORE=).*": (
         "test_readme.py::test_workers_share_a_store_and_nothing_else"
     ),
-    r"pytest tests/taste/exercise\.py": (
-        "test_taste.py::test_the_exercise_starts_red_and_says_what_is_not_written"
+    r"pytest --noconftest tests/taste/exercise\.py": (
+        "test_taste.py::test_the_exercise_starts_with_what_the_extra_of_it_installs"
     ),
     r"python -m chapters\.ch\d\d_\w+\.demo": (
         "test_chapters.py::test_a_demo_prints_what_is_shown_and_leaves_no_file"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import minagent
 
 pytestmark = pytest.mark.heavy
 
+PACKAGE = Path(minagent.__file__).parents[1]
 TASTE = Path(__file__).parent / "taste"
 STRICT = (
     *("-W", "error", "-o", "asyncio_mode=auto"),
@@ -24,6 +26,31 @@ def test_the_exercise_starts_red_and_says_what_is_not_written(tmp_path: Path) ->
 
     done = run("-m", "pytest", "exercise.py", cwd=tmp_path)
 
+    expect_all_red(done)
+
+
+def test_the_exercise_starts_with_what_the_extra_of_it_installs(tmp_path: Path) -> None:
+    """The README's command, in the clone, where no other extra is installed."""
+    others = ("hypothesis", "cryptography", "psycopg", "aiobotocore", "typer", "rich")
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys; sys.modules.update(dict.fromkeys({others}))"
+    )
+    readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^pytest .*taste/exercise\.py", readme, re.MULTILINE)
+
+    done = run(
+        *("-m", *shlex.split(command)),
+        cwd=PACKAGE,
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{PACKAGE}",
+        # Nor are the plugins that they bring; and the clone is left as it is.
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_ADDOPTS="-p pytest_asyncio.plugin -p no:cacheprovider",
+    )
+
+    expect_all_red(done)
+
+
+def expect_all_red(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 1, done.stdout
     failures = re.findall(r"^FAILED .* - (.*)$", done.stdout, re.MULTILINE)
     assert set(failures) == {
@@ -116,15 +143,14 @@ def copy(name: str, folder: Path) -> None:
     (folder / name).write_bytes((TASTE / name).read_bytes())
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run Python as a reader does, in a folder that has nothing to do with ours."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    package = str(Path(minagent.__file__).parents[1])
-    wide = {"COLUMNS": "200", "PYTHONPATH": package, "PYTHONIOENCODING": "utf-8"}
+    wide = {"COLUMNS": "200", "PYTHONPATH": str(PACKAGE), "PYTHONIOENCODING": "utf-8"}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=kept | wide,
+        env=kept | wide | more,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",

@@ -27,6 +27,20 @@ async def test_it_counts_the_messages_of_the_user_only(work: ModuleType) -> None
     )
 
 
+async def test_two_messages_of_one_turn_are_two(work: ModuleType) -> None:
+    """Who writes twice before an answer comes has said two things in one turn."""
+    said = [Message(role="user", content=text) for text in ("Hello.", "Again.")]
+    request = ModelRequest(None, [Event(author="user", content=(x,)) for x in said])
+    assert len(request.turns) == 1
+
+    response = await work.EchoModel().generate(request, lambda delta: None)
+
+    assert response.text == "2: Again.", (
+        "two messages in one turn are two: count the messages of the user, and not the "
+        "turns that they stand in"
+    )
+
+
 async def test_it_keeps_nothing_between_conversations(work: ModuleType) -> None:
     agent = Agent(work.EchoModel())
 

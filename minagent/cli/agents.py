@@ -133,16 +133,21 @@ def imported(place: str, form: str) -> object:
         form: What such a name looks like, for the error.
 
     Raises:
-        UsageError: It leads to nothing.
+        UsageError: It leads to nothing, or the module cannot be imported.
     """
     module, _, name = place.partition(":")
-    if not (module and name):
+    if not (module and name) or module.startswith("."):
         raise UsageError(f"{place!r} is no {form}")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        return cast(object, getattr(import_module(module), name))
-    except ImportError as error:
-        raise UsageError(f"{place}: {error}") from error
-    except AttributeError:
-        raise UsageError(f"{place}: {module} has no {name!r}") from None
+        found = import_module(module)
+        is_there = hasattr(found, name)
+    except (Exception, SystemExit) as error:
+        # The module is the user's, so it may raise whatever it likes, or end Python: a
+        # script does so that does not look whether it is only imported.
+        problem = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{place}: {problem}") from error
+    if not is_there:
+        raise UsageError(f"{place}: {module} has no {name!r}")
+    return cast(object, getattr(found, name))

@@ -56,9 +56,15 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 SHORT = 12
 """How many letters of a fingerprint are shown: enough to tell them apart."""
 
+FEWEST = 4
+"""With how many letters a question can be named: fewer would fit any that waits."""
+
 QuestionId = Annotated[
     str,
-    typer.Argument(metavar="ID", help="As `approvals list` shows it; or the start."),
+    typer.Argument(
+        metavar="ID",
+        help=f"As `approvals list` shows it; or its start, {FEWEST} letters or more.",
+    ),
 ]
 InSession = Annotated[
     str | None,
@@ -140,7 +146,7 @@ def approve(
     Example: minagent approvals approve 3fa94c --tools shop:refund
     """
     with told():
-        who, edited = by or login_name(), _edited(arguments)
+        who, edited = _text("--by", by or login_name()), _edited(arguments)
         taking = _Taking(question, session, tools or (), model, as_json)
         run(
             taking.take(
@@ -167,9 +173,17 @@ def deny(
     Example: minagent approvals deny 3fa94c --reason 'keep it'
     """
     with told():
-        who = by or login_name()
+        who, why = _text("--by", by or login_name()), _text("--reason", reason)
         taking = _Taking(question, session, tools or (), model, as_json)
-        run(taking.take(store_at(store), lambda asked: asked.deny(reason, by=who)))
+        run(taking.take(store_at(store), lambda asked: asked.deny(why, by=who)))
+
+
+def _text(option: str, typed: str | None) -> str | None:
+    try:
+        (typed or "").encode()
+    except UnicodeEncodeError as error:  # bytes of another encoding than the terminal's
+        raise UsageError(f"{option}: {typed!r} is no text: {error.reason}") from error
+    return typed
 
 
 def _edited(arguments: str | None) -> dict[str, JsonValue] | None:
@@ -271,7 +285,17 @@ class _Taking:
         sessions: SessionStore,
         decide: Callable[[PendingToolCall], ToolConfirmation],
     ) -> None:
-        """Run the agent with the decision, and show what comes of it."""
+        """Run the agent with the decision, and show what comes of it.
+
+        Raises:
+            UsageError: No question is named so, or what is needed to go on is not.
+            MinagentError: The decision could not be taken, or the run not go on.
+        """
+        if len(self.question.strip()) < FEWEST:
+            raise UsageError(
+                f"{self.question!r} names no question: type at least {FEWEST} letters "
+                "of it, as `approvals list` shows them"
+            )
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(sessions)
             found = await _one(sessions, self.question, self.session_id)

@@ -45,7 +45,7 @@ from minagent.cli.agents import (
 )
 from minagent.cli.live import Live
 from minagent.cli.outcome import UsageError, complain, told
-from minagent.cli.places import Store, memory_at, store_at
+from minagent.cli.places import Store, memory_at, store_at, user_option
 from minagent.cli.questions import decision_on
 from minagent.cli.screen import Screen
 from minagent.marks import current
@@ -65,9 +65,7 @@ def chat(
         str | None,
         typer.Option(metavar="ID", help="The conversation; without it, a new one."),
     ] = None,
-    user: Annotated[
-        str | None, typer.Option(metavar="ID", help="Whose conversation it is.")
-    ] = None,
+    user: Annotated[str | None, user_option("Whose conversation it is.")] = None,
     store: Store = None,
     model: ModelName = OFFLINE,
     tools: ToolNames = None,

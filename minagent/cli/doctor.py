@@ -13,7 +13,7 @@ import re
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from minagent import MinagentError, SessionStore
 from minagent.cli.outcome import UsageError, told, whole_story
@@ -27,8 +27,11 @@ from minagent.cli.places import (
     store_at,
 )
 from minagent.cli.screen import Screen, at_work, print_json
+from minagent.stores.open import SCHEMES
 
 _OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra\s*==\s*['\"]([\w-]+)['\"]")
+_PASSWORD = re.compile(r"(://[^:/?@]*:).*@", re.DOTALL)
+_OPTION = re.compile(r"(?<=[?&])([^=&]*)=([^&]*)")
 _NOT_FOR_USERS = ("dev",)
 
 LOCAL_LINES = (
@@ -115,9 +118,9 @@ def _version(package: str) -> str | None:
 
 
 def _store(url: str | None) -> tuple[str, str | None]:
-    """Return the store's address without a password, and why it does not open."""
+    """Return the store's address without its secrets, and why it does not open."""
     named = url or os.environ.get(STORE_VARIABLE)
-    where = _without_password(named) if named else str(data_folder() / SESSIONS)
+    where = without_secrets(named) if named else _default(SESSIONS)
     try:
         asyncio.run(_open(store_at(url)))
     except (MinagentError, UsageError, OSError) as error:
@@ -139,12 +142,27 @@ def _has_key() -> bool:
     return bool(os.environ.get("ANTHROPIC_API_KEY"))
 
 
-def _without_password(url: str) -> str:
+def _default(name: str) -> str:
     try:
-        password = urlsplit(url).password
-    except ValueError:
-        return url.partition(":")[0] + ":…"
-    return url.replace(f":{password}@", ":…@") if password else url
+        return str(data_folder() / name)
+    except MinagentError:
+        return "nowhere: no home folder is known"
+
+
+def without_secrets(url: str) -> str:
+    """Return an address with no password in it, to be shown.
+
+    What libpq takes for a password may have any letter in it, also those that end the
+    host of other addresses. So in doubt too much is left out, and not too little.
+    """
+    if url.partition(":")[0].lower() not in (*SCHEMES, "postgres"):
+        return "…"
+    return _OPTION.sub(_shown_option, _PASSWORD.sub(r"\1…@", url))
+
+
+def _shown_option(option: re.Match[str]) -> str:
+    is_secret = unquote(option[1]).lower().endswith(("password", "secret"))
+    return f"{option[1]}=…" if is_secret else option[0]
 
 
 def _show(where: str, problem: str | None) -> None:
@@ -169,7 +187,7 @@ def _show(where: str, problem: str | None) -> None:
     screen.heading("Places")
     opens = "it opens" if problem is None else "it does not open"
     _entry(screen, "sessions", where, opens)
-    _entry(screen, "memories", str(data_folder() / MEMORIES))
+    _entry(screen, "memories", _default(MEMORIES))
 
 
 def _entry(screen: Screen, name: str, *lines: str) -> None:

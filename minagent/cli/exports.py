@@ -35,9 +35,9 @@ from minagent.cards import (
     cards,
     render_text,
 )
-from minagent.errors import MinagentError, NewerDataError
+from minagent.errors import CorruptSessionError, MinagentError, NewerDataError
 from minagent.events import dump_json, load_json
-from minagent.session import FORMAT, State, reading, state_of
+from minagent.session import FORMAT, State, check_user_id, reading, state_of
 
 NAME = "minagent session"
 """What the first line calls the format."""
@@ -95,20 +95,26 @@ def from_jsonl(lines: Sequence[str], name: str) -> Exported:
     if head.get("format") != NAME:
         raise MinagentError(problem=f"{name} is no session that minagent exported")
     version = head.get("version")
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:  # true is an int, too
         raise MinagentError(problem=f"{name}: its first line has no version")
     if version > FORMAT:
         raise NewerDataError(subject=name, found=version, known=FORMAT)
     last = _object(lines, len(lines) - 1, name)
     if "state" not in last:
         raise MinagentError(problem=f"{name} was cut off: its last line has no state")
+    session_id = head.get("session_id")
+    if not isinstance(session_id, str):
+        raise MinagentError(problem=f"{name}: its first line has no session_id")
     with reading(name):
-        return Exported(
-            session_id=str(head["session_id"]),
+        found = Exported(
+            session_id=session_id,
             user_id=_text_or_none(head["user_id"]),
-            events=tuple(_event(lines, n, name) for n in range(1, len(lines) - 1)),
+            events=_events(lines, name),
             state=state_of(last["state"]),
         )
+        check_user_id(found.user_id)
+    _check_pending(found, f"{name}: line {len(lines)}")
+    return found
 
 
 def _object(lines: Sequence[str], number: int, name: str) -> Mapping[str, JsonValue]:
@@ -127,6 +133,26 @@ def _event(lines: Sequence[str], number: int, name: str) -> Event:
         return Event.from_plain(found.get("event"))
     except ValueError as error:
         problem = f"{name}: line {number + 1} is no event: {error}"
+        raise MinagentError(problem=problem) from error
+
+
+def _events(lines: Sequence[str], name: str) -> tuple[Event, ...]:
+    found: dict[str, Event] = {}  # by their ids, as they are in order
+    for number in range(1, len(lines) - 1):
+        event = _event(lines, number, name)
+        if event.event_id in found:
+            first = [*found].index(event.event_id) + 2
+            once_more = f"has the event of line {first} once more"
+            raise MinagentError(problem=f"{name}: line {number + 1} {once_more}")
+        found[event.event_id] = event
+    return tuple(found.values())
+
+
+def _check_pending(found: Exported, place: str) -> None:
+    try:
+        pending_tool_calls(Session("any", state=found.state))
+    except CorruptSessionError as error:
+        problem = f"{place} has pending_tool_calls that are none: {error.__cause__}"
         raise MinagentError(problem=problem) from error
 
 

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from minagent.cli.outcome import UsageError, run, told
-from minagent.cli.places import AsJson, MemoryPlace, memory_at
+from minagent.cli.places import AsJson, MemoryPlace, Yes, memory_at, user_option
+from minagent.cli.questions import confirm
 from minagent.cli.screen import Screen, at_work, cells, print_json
 from minagent.errors import MinagentError
 from minagent.memory import Memory, MemoryHit, MemoryManager
@@ -21,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
 PAGE = 1_000
 
-User = Annotated[str, typer.Option("--user", metavar="ID", help="Whose memories.")]
+User = Annotated[str, user_option("Whose memories.")]
 OfSession = Annotated[
     str | None,
     typer.Option("--session", metavar="ID", help="Only those of this conversation."),
@@ -115,20 +116,22 @@ def list_(
 
 @app.command()
 def forget(
+    user: User,
     memory_ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MEMORY...]", help="Ids, as `list` shows them."),
     ] = None,
-    user: User = "",
     session: OfSession = None,
     every: Annotated[
         bool, typer.Option("--all", help="All memories of this user.")
     ] = False,
+    yes: Yes = False,
     memory: MemoryPlace = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forget for good: single memories, those of a conversation, or all of a user.
 
-    Example: minagent memory forget --user ann --session monday
+    Example: minagent memory forget --user ann --session monday --yes
     """
     ids = memory_ids or []
 
@@ -140,12 +143,16 @@ def forget(
             return sum(gone.values()), [each for each in ids if not gone[each]]
 
     with told():
-        if not user:
-            raise UsageError("--user: say whose memories")
         if sum([bool(ids), session is not None, every]) != 1:
             raise UsageError("say what to forget: some ids, --session, or --all")
+        if not ids:  # who names single ones knows how many they are
+            what = "all memories" if every else f"what is remembered from {session}"
+            confirm(f"Forget {what} of {user!r} for good?", yes)
         count, missing = run(work(memory_at(memory)))
-        Screen().line(f"{count:,} forgotten.")
+        if as_json:
+            print_json({"forgotten": count, "missing": missing})
+        else:
+            Screen().line(f"{count:,} forgotten.")
         if missing:
             known = ", ".join(map(repr, missing))
             raise MinagentError(problem=f"{user!r} has no memory {known}")

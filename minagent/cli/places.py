@@ -16,10 +16,10 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import typer
 
-from minagent.cli.outcome import UsageError
+from minagent.cli.outcome import UsageError, told
 from minagent.errors import MinagentError
 from minagent.memory import InMemoryMemoryManager, MemoryManager, SQLiteMemoryManager
-from minagent.session import Session
+from minagent.session import Session, check_user_id
 from minagent.store import SessionStore
 from minagent.stores import open_store
 
@@ -49,6 +49,7 @@ MemoryPlace: TypeAlias = Annotated[
 SessionId: TypeAlias = Annotated[
     str, typer.Argument(metavar="SESSION", help="The id of the session.")
 ]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print JSON, for a program to read.")
 ]
@@ -82,16 +83,35 @@ def memory_at(url: str | None) -> MemoryManager:
         raise UsageError(f"--memory: {error}") from error
 
 
+def user_option(help: str) -> object:
+    """Return the option `--user`, which takes what a user's id can be, and no more.
+
+    Args:
+        help: What the user is there for.
+    """
+    return typer.Option("--user", metavar="ID", help=help, callback=_checked_user)
+
+
 def data_folder() -> Path:
-    """Return the folder for the user's sessions and memories."""
-    home = Path.home()
+    """Return the folder for the user's sessions and memories.
+
+    Raises:
+        MinagentError: The system does not know where the user is at home.
+    """
     if sys.platform == "win32":
-        found = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
+        found, at_home = os.environ.get("LOCALAPPDATA"), ("AppData", "Local")
     elif sys.platform == "darwin":
-        found = home / "Library" / "Application Support"
+        found, at_home = None, ("Library", "Application Support")
     else:
-        found = os.environ.get("XDG_DATA_HOME") or home / ".local" / "share"
-    return Path(found) / "minagent"
+        found, at_home = os.environ.get("XDG_DATA_HOME"), (".local", "share")
+    try:
+        folder = Path(found) if found else Path.home().joinpath(*at_home)
+    except RuntimeError as error:
+        raise MinagentError(
+            problem="no home folder is known for this user: set HOME, or say where "
+            "things are, with --store and --memory"
+        ) from error
+    return folder / "minagent"
 
 
 async def stored(sessions: SessionStore, session_id: str) -> Session:
@@ -124,4 +144,16 @@ def _memory(parts: SplitResult) -> MemoryManager:
         return InMemoryMemoryManager()
     if parts.netloc or not parts.path.strip("/"):
         raise ValueError("a file is named like this: sqlite:///memory.db")
-    return SQLiteMemoryManager(unquote(parts.path.removeprefix("/")))
+    path = unquote(parts.path.removeprefix("/"))
+    if "\0" in path:
+        raise ValueError("a file's name has no NUL in it")
+    return SQLiteMemoryManager(path)
+
+
+def _checked_user(user: str | None) -> str | None:
+    with told():  # typer calls this before the command, whose body has its own
+        try:
+            check_user_id(user)
+        except ValueError as error:
+            raise UsageError(f"--user: {error}") from None
+    return user

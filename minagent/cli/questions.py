@@ -1,19 +1,22 @@
 """A question to the person at the terminal, and what the person decides.
 
-The question itself stands on the card of the call, with all of its arguments. Here the
-person says `approve`, `edit` (other arguments, as JSON) or `deny` (and why). An empty
-line, Ctrl-C and the end of input decide nothing: the question goes on waiting.
+`confirm` asks before something is gone for good. `decision_on` asks about a call that
+waits: the question itself stands on the card of the call, with all of its arguments.
+Here the person says `approve`, `edit` (other arguments, as JSON) or `deny` (and why).
+An empty line, Ctrl-C and the end of input decide nothing: the question goes on waiting.
 
 This file knows nothing of runs.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
 
 from minagent import MinagentError, PendingToolCall, Tool, ToolConfirmation
+from minagent.cli.outcome import UsageError
 from minagent.cli.screen import Screen
 from minagent.events import load_json, thaw
 
@@ -25,6 +28,29 @@ except ModuleNotFoundError:  # as on Windows
 _WORDS = {"approve": "approve", "a": "approve", "yes": "approve", "y": "approve"}
 _WORDS |= {"edit": "edit", "e": "edit"}
 _WORDS |= {"deny": "deny", "d": "deny", "no": "deny", "n": "deny"}
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is gone for good.
+
+    Args:
+        question: What is to be done.
+        yes: Whether the person has said yes already.
+
+    Raises:
+        UsageError: There is nobody to ask.
+        MinagentError: The answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Say --yes, since there is nobody to ask.")
+    try:
+        typed = Screen().ask(f"{question} [y/N] ")
+    except EOFError:
+        typed = ""
+    if typed.lower() not in ("y", "yes"):
+        raise MinagentError(problem="nothing was deleted")
 
 
 def decision_on(

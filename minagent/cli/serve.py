@@ -69,6 +69,7 @@ def serve(
     Example: minagent serve shop:clerk --store sqlite:///shop.db --open
     """
     with told():
+        _check_host(host)
         served = _named(agent) if agent else _example()
         recalls = agent is None or memory or os.environ.get(MEMORY_VARIABLE)
         memories = memory_at(memory) if recalls else None
@@ -122,6 +123,21 @@ def _serve(
                 runner.run(Server(app).serve([listening]))
         finally:
             runner.run(opened.aclose())
+
+
+def _check_host(host: str) -> None:
+    """Check an address to listen on, as far as that goes without asking for it.
+
+    Raises:
+        UsageError: It is blank, which would be every address of the machine; or no
+            name can be such.
+    """
+    try:
+        is_name = bool(host.strip() and host.encode("idna"))
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise UsageError(f"--host: {host!r} is no address, such as 127.0.0.1")
 
 
 def _named(place: str) -> Agent:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, TextIO, TypeAlias
+from typing import Annotated, Literal, TextIO
 
 import typer
 
@@ -21,7 +21,16 @@ from minagent import MinagentError, Session, SessionInfo
 from minagent.cli.exports import Exported, from_jsonl, jsonl, markdown, session_cards
 from minagent.cli.outcome import UsageError, complain, run, told
 from minagent.cli.pages import html
-from minagent.cli.places import AsJson, SessionId, Store, store_at, stored
+from minagent.cli.places import (
+    AsJson,
+    SessionId,
+    Store,
+    Yes,
+    store_at,
+    stored,
+    user_option,
+)
+from minagent.cli.questions import confirm
 from minagent.cli.screen import Screen, at_work, cells, print_json
 from minagent.events import load_json, utc_now
 from minagent.foreign import Foreign, is_foreign, read_sessions
@@ -35,7 +44,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 PAGE = 1_000
 """How many sessions to ask a store for at once."""
 
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
+OLDEST = timedelta(days=365_000)
+"""What no age is beyond: not long before that, there are no dates any more."""
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -47,9 +57,7 @@ def group() -> None:
 
 @app.command("list")
 def list_(
-    user: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only those of this user.")
-    ] = None,
+    user: Annotated[str | None, user_option("Only those of this user.")] = None,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,9 +190,7 @@ def fork(
         str | None,
         typer.Option(metavar="EVENT", help="The last event of the copy: show --ids."),
     ] = None,
-    user: Annotated[
-        str | None, typer.Option(metavar="ID", help="Whose the copy is.")
-    ] = None,
+    user: Annotated[str | None, user_option("Whose the copy is.")] = None,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -263,7 +269,7 @@ def delete(
             return [each for each in session_ids if not await sessions.delete(each)]
 
     with told():
-        _confirm(f"Delete {', '.join(session_ids)} for good?", yes)
+        confirm(f"Delete {', '.join(session_ids)} for good?", yes)
         missing = run(work(store_at(store)))
         if as_json:
             gone = [each for each in session_ids if each not in missing]
@@ -300,7 +306,7 @@ def prune(
 
     with told():
         age = age_of(older_than)
-        _confirm(f"Delete all sessions without news for {older_than}?", yes)
+        confirm(f"Delete all sessions without news for {older_than}?", yes)
         gone = run(work(store_at(store), age))
         if as_json:
             print_json([*gone])
@@ -318,9 +324,10 @@ def age_of(text: str) -> timedelta:
         UsageError: The text is none.
     """
     found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    if not found:
+    age = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else None
+    if age is None or age > OLDEST:
         raise UsageError(f"--older-than: {text!r} is no age, such as 30d, 12h or 8w")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return age
 
 
 # --- What they do -------------------------------------------------------------
@@ -360,7 +367,9 @@ async def _import(
     made = []
     async with sessions:
         with at_work("Importing"):
-            for session_id, _ in found:  # all of them, or none
+            # A taken id is found before anything is made. Where a save fails below,
+            # the sessions before that one stay: whole, and as they were imported.
+            for session_id, _ in found:
                 if await sessions.get(session_id):
                     problem = f"there is a session {session_id!r} already; use --as"
                     raise MinagentError(problem=problem)
@@ -391,25 +400,6 @@ def _written(file: Path | None) -> Iterator[TextIO]:
         return
     with file.open("w", encoding="utf-8", newline="\n") as opened:
         yield opened
-
-
-def _confirm(question: str, yes: bool) -> None:
-    """Ask before something is gone for good.
-
-    Raises:
-        UsageError: There is nobody to ask.
-        MinagentError: The answer is no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} Say --yes, since there is nobody to ask.")
-    try:
-        typed = Screen().ask(f"{question} [y/N] ")
-    except EOFError:
-        typed = ""
-    if typed.lower() not in ("y", "yes"):
-        raise MinagentError(problem="nothing was deleted")
 
 
 def _brief(session: Session) -> dict[str, object]:
