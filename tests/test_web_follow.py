@@ -99,7 +99,8 @@ async def begun(client: Client, session: str) -> None:
 def redrawn(cards: list[Any], frames: Sequence[Frame]) -> list[Any]:
     """Apply to a page's cards what a stream says of changes."""
     for data in (each.data for each in frames if each.name == "cards"):
-        cards = [card for card in cards if card["key"] not in data["gone"]]
+        gone = [card["key"] for card in cards] if data["anew"] else data["gone"]
+        cards = [card for card in cards if card["key"] not in gone]
         for change in data["changed"]:
             key = change["card"]["key"]
             cards = [card for card in cards if card["key"] != key]
@@ -375,6 +376,25 @@ async def test_a_page_that_comes_back_after_a_rewind_takes_cards_away() -> None:
             back = await frames.until("event")
 
     assert redrawn(page["cards"], back) == []
+
+
+async def test_a_page_that_comes_back_after_a_redaction_has_no_word_left() -> None:
+    store = InMemorySessionManager()
+    thought = Reasoning(content="A secret.")
+    model = ScriptedModel([[thought, "It is safe."]])
+    async with visited(create_app(Agent(model, session_manager=store))) as client:
+        session = await client.new()
+        await client.say(session, "My secret.")
+        page = await client.whole(session)
+        first, *_, last = [event["event_id"] for event in page["events"]]
+        await store.redact(session.rpartition("/")[2], first, "[gone]")
+
+        async with client.following(session, last=last, cards="true") as frames:
+            back = await frames.until("event")
+        whole = await client.whole(session)
+
+    assert redrawn(page["cards"], back) == whole["cards"]
+    assert "secret" not in str(redrawn(page["cards"], back))
 
 
 async def test_who_comes_later_is_told_the_last_progress_of_open_calls() -> None:

@@ -531,6 +531,37 @@ async def test_cancelling_where_nothing_runs_is_harmless() -> None:
     assert answer.json() == {"cancelled": False}
 
 
+async def test_what_was_remembered_of_a_deleted_session_is_forgotten() -> None:
+    memory = InMemoryMemoryManager()
+    async with chat("I see.", "So do I.", memory=memory) as client:
+        deleted, kept = await client.new(), await client.new()
+        await client.say(deleted, "I like figs.")
+        await client.say(kept, "I like plums.")
+
+        await client.delete(deleted)
+
+    left = await memory.list_memories(user_id="you")
+    assert {each.session_id for each in left} == {kept.rpartition("/")[2]}
+
+
+async def test_a_session_deleted_while_a_message_is_on_its_way_stays_deleted() -> None:
+    async with chat("Hello.", real=True) as client:
+        session = await client.new()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield b'{"text": '
+            assert (await client.delete(session)).status_code == 204
+            yield b'"Hi."}'
+
+        as_json = {"Content-Type": "application/json"}
+        answer = await client.post(
+            f"{session}/messages", content=slowly(), headers=as_json
+        )
+
+        assert answer.status_code == 404
+        assert (await client.get(session)).status_code == 404
+
+
 async def test_a_deleted_session_is_gone_also_while_it_runs() -> None:
     async def wait(request: Any) -> str:
         await asyncio.Event().wait()

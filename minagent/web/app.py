@@ -94,8 +94,8 @@ def create_app(
         authenticate: Given a request, returns the user's id, or None for nobody; sync
             or async. Without one, all who ask are one user, `you`, and must be on this
             machine.
-        memory: Where a session goes after each run that came to a result; for recall,
-            the agent has a callback or a tool.
+        memory: Where a session goes after each run that came to a result, and what
+            forgets it when it is deleted; for recall, the agent has a callback or tool.
         on_disconnect: Whether a run goes on when the last client that watched it has
             left, or is cancelled then.
         hosts: The hosts that the server is known by, without port.
@@ -112,7 +112,7 @@ def create_app(
     if not isinstance(store, SessionStore):
         raise TypeError(f"{store!r} is no SessionStore; a page lists and deletes")
     runs = Runs(agent, memory=memory, on_disconnect=on_disconnect)
-    api = Api(store, runs, agent, authenticate, max_body, poll_seconds)
+    api = Api(store, runs, agent, authenticate, max_body, poll_seconds, memory)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -157,6 +157,7 @@ class Api:
         authenticate: As for `create_app`.
         max_body: As for `create_app`.
         poll_seconds: As for `create_app`.
+        memory: As for `create_app`.
     """
 
     def __init__(
@@ -167,9 +168,10 @@ class Api:
         authenticate: Authenticate | None,
         max_body: int,
         poll_seconds: float | None,
+        memory: MemoryManager | None,
     ) -> None:
         self._store, self._runs, self._agent = store, runs, agent
-        self._authenticate = authenticate
+        self._authenticate, self._memory = authenticate, memory
         self._max_body, self._poll_seconds = max_body, poll_seconds
         # By session: its version, and what a list shows of that.
         self._known: OrderedDict[str, tuple[int, dict[str, JsonValue]]] = OrderedDict()
@@ -233,18 +235,21 @@ class Api:
         """Delete a session, and cancel its run."""
         _, session = await self._session(request)
         await self._runs.cancel(session.session_id)
-        try:
-            await self._store.delete(session.session_id)
-        except ErasurePendingError as error:
-            logger.warning("session=%s | %s", session.session_id, error)
+        session_id, user_id = session.session_id, session.user_id
+        await _erased(session_id, self._store.delete(session_id))
+        if self._memory is not None and user_id is not None:
+            forgetting = self._memory.forget(user_id=user_id, session_id=session_id)
+            await _erased(session_id, forgetting)
         self._known.pop(session.session_id, None)
         self._runs.touch(session.session_id)
         return Response(status_code=204)
 
     async def message(self, request: Request) -> Response:
         """Say something, or go on, and show the run."""
-        user, session = await self._session(request)
+        await self._session(request)
         new = await self._body(request, NewMessage)
+        # Once more: a body takes its time, and a run makes a session that is deleted.
+        user, session = await self._session(request)
         return await self._run(request, session, user, new.text)
 
     async def decide(self, request: Request) -> Response:
@@ -381,6 +386,13 @@ class Api:
             "running": self._runs.get(session.session_id) is not None,
             **_gist(session),
         }
+
+
+async def _erased(session_id: str, work: Awaitable[object]) -> None:
+    try:
+        await work
+    except ErasurePendingError as error:
+        logger.warning("session=%s | %s", session_id, error)
 
 
 def _route(path: str, **methods: Callable[[Request], Awaitable[Response]]) -> Route:

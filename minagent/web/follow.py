@@ -16,7 +16,8 @@ The frames, by name; those with an id are the events, and the id is the event's:
     progress  how far a tool has come: text, tool_call_id; it replaces the last one
     cards     what changes on a page, right before the events that change it: gone
               (keys), and then changed (at: its place by then, card), in order;
-              closes_reply: the open reply is in these cards now
+              closes_reply: the open reply is in these cards now; anew: these are all
+              the cards, since words were taken out while the client was away
     ended     how the run ended: execution_id, status, stop_reason, pending, usage, and
               its error
     deleted   the session is gone
@@ -35,6 +36,7 @@ from minagent.approval import pending_tool_calls
 from minagent.cards import Card, cards
 from minagent.context import Progress, SessionOpened
 from minagent.events import Event
+from minagent.marks import REDACTION, marks
 from minagent.model import Delta, ReasoningDelta, TextDelta, ToolInputDelta
 from minagent.session import Session, SessionManager
 from minagent.web.runs import Closed, Ended, Item, Touched, Watcher
@@ -166,22 +168,25 @@ class Follower:
         """Yield a frame of what changes on a page."""
         if self._cards is None or (not new and session.version == self._seen):
             return
+        # What a client that comes back has of a redacted event, the log does not tell.
+        anew = self._seen < 0 and any(any(marks(event, REDACTION)) for event in new)
         self._seen = session.version
         now = cards(session.events, pending_tool_calls(session))
-        before: dict[str, Card] = {card.key: card for card in self._cards}
+        known = () if anew else self._cards
+        before: dict[str, Card] = {card.key: card for card in known}
         keys = {card.key for card in now}
         gone = [key for key in before if key not in keys]
         changed = [
             {"at": at, "card": card}
             for at, card in enumerate(now)
             # Those that did not change are the same objects, which is quick to see.
-            if (known := before.get(card.key)) is not card and known != card
+            if (old := before.get(card.key)) is not card and old != card
         ]
         closes = any(event.is_reply for event in new)
         self._cards = now
-        if gone or changed or closes:
+        if gone or changed or closes or anew:
             data = {"gone": gone, "changed": changed, "closes_reply": closes}
-            yield frame("cards", dumped(as_json(data)))
+            yield frame("cards", dumped(as_json({**data, "anew": anew})))
 
 
 def _start(session: Session, length: int) -> Sequence[Event]:

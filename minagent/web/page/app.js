@@ -154,9 +154,11 @@ class Room {
   // --- What a person does
 
   async #send() {
-    const words = at("message").value;
+    const box = at("message");
+    const words = box.value;
     if (!words.trim() || this.#conversation.isRunning) return;
-    if (await this.#say(words)) at("message").value = "";
+    // What was typed meanwhile stays.
+    if ((await this.#say(words)) && box.value.startsWith(words)) box.value = box.value.slice(words.length);
   }
 
   /** Say something, or go on; say whether it was taken. */

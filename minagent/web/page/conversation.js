@@ -97,7 +97,11 @@ export class Conversation {
     return [...this.#list.children].map((node) => cards.get(node));
   }
 
-  #change({ gone, changed, closes_reply: closes }) {
+  #change({ gone, changed, closes_reply: closes, anew }) {
+    if (anew) {
+      const all = new Set(changed.map(({ card }) => card.key));
+      gone = [...this.#cards.keys()].filter((key) => !all.has(key));
+    }
     const thoughts = this.#parts.filter(({ kind, node }) => node && kind === "reasoning");
     if (closes) this.#dropDraft();
     for (const key of gone) this.#remove(key);
