@@ -486,6 +486,7 @@ MOST_LINES = 12
 _INDENT = 4
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"  # parts of many words, and of many emoji
+_BLANKS = "\u034f\u115f\u1160\u3164\uffa0"  # letters that look like nothing
 _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -709,6 +710,8 @@ def _harmless(text: str) -> str:
 
 
 def _is_shown(letter: str) -> bool:
+    if letter in _BLANKS:
+        return False
     if letter == "\n" or letter.isprintable() or letter in _JOINERS:
         return True
     return unicodedata.category(letter) not in _UNSEEN

@@ -913,6 +913,14 @@ def test_what_a_terminal_would_obey_is_spelled_out() -> None:
     ]
 
 
+@pytest.mark.parametrize("blank", "\u034f\u115f\u1160\u3164\uffa0\u00ad\u061c")
+def test_a_letter_that_looks_like_nothing_is_spelled_out(blank: str) -> None:
+    drawn = render_text(cards([by("a", said(f"a{blank}b"))]))
+
+    assert blank not in drawn
+    assert rf"a\{ascii(blank)[2:-1]}b" in drawn
+
+
 def test_joined_emoji_and_accents_stay_as_they_are() -> None:
     text = "👩\u200d🚀 ❤\ufe0f e\u0301 हिन्दी 🇦🇹"
 

@@ -28,6 +28,7 @@ from minagent.memory import (
     InMemoryMemoryManager,
     Memory,
     MemoryHit,
+    MemoryManager,
     SQLiteMemoryManager,
     forget_tool,
     format_memories,
@@ -35,8 +36,10 @@ from minagent.memory import (
     recall_tool,
     remember_tool,
 )
+from minagent.memory.words import query_words
 from minagent.models import OfflineModel, ScriptedModel
 from minagent.stores import SQLiteSessionManager
+from minagent.timetravel import fork
 
 FACT = "My kayak is red."
 
@@ -618,6 +621,43 @@ async def test_what_was_redacted_or_taken_back_is_not_remembered(
     added = await memory.add_session(session)
 
     assert [each.text for each in added] == ["one"]
+
+
+async def test_of_a_fork_only_what_was_said_since_is_remembered() -> None:
+    sessions, memory = InMemorySessionManager(), InMemoryMemoryManager()
+    talker = Agent(ScriptedModel(["I see."] * 2), session_manager=sessions)
+    await talker.run("I like figs.", session_id="one", user_id="ada")
+    await memory.add_session(await fork(sessions, "one", "two"))
+    result = await talker.run("I like plums.", session_id="two", user_id="ada")
+
+    await memory.add_session(result.context.session)
+
+    kept = await memory.list_memories(user_id="ada")
+    assert {each.text for each in kept} == {"I like plums.", "I see."}
+
+
+async def test_forgetting_goes_on_though_a_file_is_being_read() -> None:
+    class Read(InMemoryMemoryManager):
+        forget = MemoryManager.forget
+
+        async def delete(self, memory_id: str, *, user_id: str) -> bool:
+            assert await super().delete(memory_id, user_id=user_id)
+            raise ErasurePendingError(place="memory.db")
+
+    memory = Read()
+    for text in ("figs", "plums", "pears"):
+        await memory.add(text, user_id="ada")
+
+    with pytest.raises(ErasurePendingError):
+        await memory.forget(user_id="ada")
+
+    assert await memory.list_memories(user_id="ada") == []
+
+
+def test_of_a_whole_document_only_the_beginning_is_searched_for() -> None:
+    document = " ".join(f"word{number}" for number in range(100_000))
+
+    assert query_words(document) == [f"word{number}" for number in range(4_096)]
 
 
 async def test_the_parts_of_one_message_are_one_memory(

@@ -427,7 +427,8 @@ HOSTILE = (
     "<a href='javascript:window.hacked = 1'>here</a>"
     " [there](javascript:window.hacked=1) \u2028\r\n\r\n"
     'event: cards\ndata: {"gone": [], "changed": [], "closes_reply": true}\n\n'
-    "event: deleted\ndata: {}\n\n</p></article>\u202edetrever"
+    "event: deleted\ndata: {}\n\n</p></article>"
+    "\u202edetrever\u061c\u00ad\u3164\U000e0041"
 )
 
 
@@ -464,7 +465,7 @@ async def test_nothing_that_is_said_can_run_or_forge(browser: Any) -> None:
             assert await each.page.locator(FORBIDDEN).count() == 0
             assert not [x for x in await each.cards() if "<script>" not in x]
         asked = await reloaded.page.locator("dd").first.inner_text()
-        assert "\\u{202e}detrever" in asked
+        assert r"\u{202e}detrever\u{61c}\u{ad}\u{3164}\u{e0041}" in asked
 
 
 FORBIDDEN = (

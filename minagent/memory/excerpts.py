@@ -45,8 +45,11 @@ def spoken_text(session: Session) -> list[Excerpt]:
     """Return what the user and the assistant said, one excerpt for each event.
 
     No tool calls and results, no reasoning, nothing that was redacted or taken back;
-    and no recalled memories, which would be remembered again with every recall.
+    and no recalled memories, which would be remembered again with every recall. Of a
+    fork, what was said since: the rest is the other session's to remember and forget.
     """
+    log = current(session.events)
+    forks = [at for at, event in enumerate(log) if any(marks(event, "fork"))]
     redactions = (mark for e in session.events for mark in marks(e, REDACTION))
     gone = {mark.data.get("event_id") for mark in redactions}
     return [
@@ -56,7 +59,7 @@ def spoken_text(session: Session) -> list[Excerpt]:
             author=event.author,
             created_at=event.timestamp,
         )
-        for event in current(session.events)
+        for event in log[forks[-1] + 1 if forks else 0 :]
         if event.event_id not in gone and (text := _said(event)).strip()
     ]
 

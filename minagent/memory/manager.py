@@ -20,6 +20,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, JsonValue
 
+from minagent.errors import ErasurePendingError
 from minagent.events import (
     FrozenDict,
     FrozenObject,
@@ -212,12 +213,18 @@ class MemoryManager(ABC):
             ValueError: The user is none.
             ErasurePendingError: As for `delete`.
         """
-        count = 0
+        count, pending = 0, None
         while page := await self.list_memories(user_id=user_id, session_id=session_id):
-            gone = [await self.delete(x.memory_id, user_id=user_id) for x in page]
-            count += sum(gone)
-            if not any(gone):  # somebody else removes them, too
+            before = count
+            for each in page:
+                try:
+                    count += await self.delete(each.memory_id, user_id=user_id)
+                except ErasurePendingError as error:  # it is deleted; so go on
+                    count, pending = count + 1, error
+            if count == before:  # somebody else removes them, too
                 break
+        if pending is not None:
+            raise pending
         return count
 
     async def aclose(self) -> None:  # noqa: B027 - many managers hold nothing

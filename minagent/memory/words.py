@@ -22,6 +22,9 @@ STOP_TEXT = """
 """
 """English words that stand in every text, and so tell nothing of what it is about."""
 
+MOST_WORDS = 4_096
+"""How many words of a query are searched for."""
+
 # Kana, Han, Hangul, and Han of the rarer planes.
 _CJK = "\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _CJK += "\U00020000-\U0003ffff"
@@ -43,9 +46,14 @@ def words(text: str) -> list[str]:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the words to search for, each once; without stop words, if others stay."""
+    """Return the words to search for, each once; without stop words, if others stay.
+
+    They are the first `MOST_WORDS`: a whole document is no question, and to search for
+    all of it would keep others waiting.
+    """
     found = list(dict.fromkeys(words(query)))
-    return [word for word in found if word not in _STOP_WORDS] or found
+    asked = [word for word in found if word not in _STOP_WORDS] or found
+    return asked[:MOST_WORDS]
 
 
 def index_words(text: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 // What changes the direction of writing or cannot be seen, but for tab and line end: in
 // what a person decides about, it could make one thing look like another.
-const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cs}\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/gu;
+// The joiners are parts of words and of emoji.
+const UNSEEN = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029\u034f\u115f\u1160\u3164\uffa0]/gu;
 const FENCE = /^(?:`{3,}|~{3,})/;
 
 /** Return a text with nothing unseen in it: that is spelled out. */
