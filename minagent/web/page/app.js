@@ -171,6 +171,8 @@ class Room {
         history.pushState(null, "", addressOf(made));
         this.#open();
       }
+      // So that also a run that fails at once is seen to fail.
+      await this.#stream?.begun;
       await ask("POST", `${pathOf(this.#sessionId)}/messages`, { text });
     });
     this.#isSending = false;

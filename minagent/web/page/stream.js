@@ -21,6 +21,9 @@ export class Stream {
   #room;
   #last;
   #stop;
+  #told;
+  /** Awaited by whoever must not miss anything from now on: the first try is over. */
+  begun = new Promise((resolve) => (this.#told = resolve));
 
   constructor(sessionId, room) {
     this.#sessionId = sessionId;
@@ -45,6 +48,7 @@ export class Stream {
       try {
         if (await this.#once(signal)) pause = FIRST_PAUSE;
       } catch (error) {
+        this.#told();
         if (signal.aborted) return;
         if (error.status < 500) return this.#room.refused(error);
       }
@@ -65,6 +69,7 @@ export class Stream {
       this.#last = undefined; // the log is another one now
       return false;
     }
+    this.#told();
     this.#room.connected(this.#last === undefined);
     try {
       for await (const { name, data, id } of frames(response.body)) {
