@@ -183,6 +183,27 @@ async def test_a_save_that_meets_a_delete_takes_its_object_back() -> None:
     assert texts(await got(store)) == []
 
 
+async def test_a_segment_that_meets_a_delete_is_taken_back() -> None:
+    """Its words were read before the delete, and are written behind it."""
+
+    class DeletedMeanwhile(Wrapped):
+        async def create(self, key: str, data: bytes) -> None:
+            if "/segments/" in key:
+                await other.delete("ada")
+            await super().create(key, data)
+
+    storage = DeletedMeanwhile()
+    store, other = BlobSessionManager(storage), BlobSessionManager(storage)
+    session = await store.create("ada")
+    await say(store, session, "marker")
+    await say_often(store, session, SEGMENT - 1)
+
+    with pytest.raises(SessionNotFoundError):
+        await say(store, session, "more")
+
+    assert await words_in(storage, "marker") == []
+
+
 async def test_a_get_that_meets_a_delete_finds_the_session_or_none() -> None:
     class DeletedMeanwhile(Wrapped):
         async def read(self, key: str) -> bytes | None:

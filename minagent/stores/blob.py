@@ -281,6 +281,7 @@ class BlobSessionManager(SessionStore):
                 made.append(head.keys.segment(write.version - 1))
                 await self._write_segment(head, write.version - 1)
         except _GoneError:
+            await self._remove(made[1:])
             raise SessionNotFoundError(session.session_id) from None
         data = write.data(session)
         try:
