@@ -90,6 +90,37 @@ async def test_whoever_is_entered_in_a_deleted_session_leaves_nothing(
     assert await sessions.list(children=True) == []
 
 
+async def test_whoever_is_entered_in_a_session_made_anew_leaves_the_new_one_alone() -> (
+    None
+):
+    class MadeAnew(InMemorySessionManager):
+        async def get_or_create(
+            self, session_id: str, user_id: str | None = None
+        ) -> Session:
+            if session_id == "s/t":
+                await self.delete("s")
+                await self.create("s")
+                inner = await self.create("s/t")
+                said = Message(role="user", content="Of the new one.")
+                inner.append(Event(author="user", content=(said,)))
+                await self.save(inner)
+            return await super().get_or_create(session_id, user_id)
+
+    sessions = MadeAnew()
+    manager = Agent(
+        ScriptedModel([CLERK]),
+        tools=[hand_to("clerk", Agent(ScriptedModel(["Filed."])))],
+        session_manager=sessions,
+    )
+
+    with pytest.raises(SessionNotFoundError):
+        await manager.run("Have it filed.", session_id="s")
+
+    inner = await sessions.get("s/t")
+    assert inner is not None
+    assert len(inner.events) == 1
+
+
 CLERK = call("clerk", "t", task="File it.")
 MANAGER = call("manager", "o", task="Have it filed.")
 

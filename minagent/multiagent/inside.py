@@ -214,8 +214,9 @@ class Inside:
             session = await manager.get_or_create(session_id, outer.user_id)
             known = await manager.get(outer.session_id)
             if known is None or known.incarnation != outer.incarnation:
-                if isinstance(manager, SessionStore):
-                    await manager.delete(session_id)
+                # One that somebody has said something in is not what was made here.
+                if isinstance(manager, SessionStore) and session.version == 0:
+                    await manager.delete(session_id, seen=session)
                 raise SessionNotFoundError(outer.session_id)
             return session
         made = Session(session_id, outer.user_id)
