@@ -35,6 +35,7 @@ from minagent import (
     ToolCall,
     tool,
 )
+from minagent.errors import StoreUnavailableError
 from minagent.memory import InMemoryMemoryManager, recall
 from minagent.models import ScriptedModel
 from minagent.multiagent import GraphBuilder, GraphRun, delegate
@@ -542,6 +543,28 @@ async def test_what_was_remembered_of_a_deleted_session_is_forgotten() -> None:
 
     left = await memory.list_memories(user_id="you")
     assert {each.session_id for each in left} == {kept.rpartition("/")[2]}
+
+
+async def test_a_session_is_deleted_only_once_it_is_forgotten() -> None:
+    class Away(InMemoryMemoryManager):
+        is_away = True
+
+        async def forget(self, *, user_id: str, session_id: str | None = None) -> int:
+            if self.is_away:
+                raise StoreUnavailableError(place="memory.db", problem="is locked")
+            return await super().forget(user_id=user_id, session_id=session_id)
+
+    memory = Away()
+    async with chat("I see.", memory=memory) as client:
+        session = await client.new()
+        await client.say(session, "I like figs.")
+
+        failed = await client.delete(session)
+        memory.is_away = False
+        done = await client.delete(session)
+
+    assert (failed.status_code, done.status_code) == (503, 204)
+    assert await memory.list_memories(user_id="you") == []
 
 
 async def test_a_session_deleted_while_a_message_is_on_its_way_stays_deleted() -> None:

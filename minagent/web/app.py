@@ -236,10 +236,11 @@ class Api:
         _, session = await self._session(request)
         await self._runs.cancel(session.session_id)
         session_id, user_id = session.session_id, session.user_id
-        await _erased(session_id, self._store.delete(session_id))
         if self._memory is not None and user_id is not None:
+            # First, so that one that fails can be tried again.
             forgetting = self._memory.forget(user_id=user_id, session_id=session_id)
             await _erased(session_id, forgetting)
+        await _erased(session_id, self._store.delete(session_id))
         self._known.pop(session.session_id, None)
         self._runs.touch(session.session_id)
         return Response(status_code=204)
