@@ -39,7 +39,7 @@ from minagent.memory import (
 from minagent.memory.words import query_words
 from minagent.models import OfflineModel, ScriptedModel
 from minagent.stores import SQLiteSessionManager
-from minagent.timetravel import fork
+from minagent.timetravel import fork, rewind
 
 FACT = "My kayak is red."
 
@@ -634,6 +634,18 @@ async def test_of_a_fork_only_what_was_said_since_is_remembered() -> None:
 
     kept = await memory.list_memories(user_id="ada")
     assert {each.text for each in kept} == {"I like plums.", "I see."}
+
+
+async def test_a_fork_that_went_back_behind_its_beginning_remembers_no_copy() -> None:
+    sessions, memory = InMemorySessionManager(), InMemoryMemoryManager()
+    talker = Agent(ScriptedModel(["I see."]), session_manager=sessions)
+    result = await talker.run("I like figs.", session_id="one", user_id="ada")
+    await fork(sessions, "one", "two")
+    last = result.context.session.events[-1].event_id
+
+    await memory.add_session(await rewind(sessions, "two", to=last))
+
+    assert await memory.list_memories(user_id="ada") == []
 
 
 async def test_forgetting_goes_on_though_a_file_is_being_read() -> None:

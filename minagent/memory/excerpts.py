@@ -19,6 +19,7 @@ from minagent.events import Event, Message
 from minagent.ledger import open_calls
 from minagent.marks import REDACTION, current, marks
 from minagent.session import Session
+from minagent.timetravel import FORK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,12 @@ def spoken_text(session: Session) -> list[Excerpt]:
     and no recalled memories, which would be remembered again with every recall. Of a
     fork, what was said since: the rest is the other session's to remember and forget.
     """
-    log = current(session.events)
-    forks = [at for at, event in enumerate(log) if any(marks(event, "fork"))]
-    redactions = (mark for e in session.events for mark in marks(e, REDACTION))
+    log = session.events
+    redactions = (mark for event in log for mark in marks(event, REDACTION))
     gone = {mark.data.get("event_id") for mark in redactions}
+    for at, event in enumerate(log):
+        if any(marks(event, FORK)):
+            gone |= {copied.event_id for copied in log[:at]}
     return [
         Excerpt(
             text=text,
@@ -59,7 +62,7 @@ def spoken_text(session: Session) -> list[Excerpt]:
             author=event.author,
             created_at=event.timestamp,
         )
-        for event in log[forks[-1] + 1 if forks else 0 :]
+        for event in current(log)
         if event.event_id not in gone and (text := _said(event)).strip()
     ]
 
