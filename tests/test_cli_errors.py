@@ -216,6 +216,14 @@ def test_a_file_name_with_a_nul_in_it_is_refused(name: str) -> None:
     assert "--memory: a file's name has no NUL in it" in done.stderr
 
 
+def test_a_file_name_that_would_end_before_a_hash_is_refused() -> None:
+    done = minagent(*at("sqlite:///a#b.db", "memory list"))
+
+    assert done.exit_code == 2
+    expect_one_line(done.stderr)
+    assert "--memory: a # in a file's name is written %23" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["sessions list", "memory list"])
 def test_without_a_home_it_says_how_to_name_a_place(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -147,6 +147,8 @@ def _memory(parts: SplitResult) -> MemoryManager:
     path = unquote(parts.path.removeprefix("/"))
     if "\0" in path:
         raise ValueError("a file's name has no NUL in it")
+    if parts.fragment:
+        raise ValueError("a # in a file's name is written %23")
     return SQLiteMemoryManager(path)
 
 
