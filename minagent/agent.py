@@ -147,7 +147,7 @@ class Agent:
             user_input,
             session_id,
             user_id,
-            tuple(tool_confirmations),
+            tool_confirmations,
             context,
         )
         return await self._execute(start, lambda item: None)
@@ -170,7 +170,7 @@ class Agent:
             user_input,
             session_id,
             user_id,
-            tuple(tool_confirmations),
+            tool_confirmations,
             context,
         )
         return AgentStream(lambda emit: self._execute(start, emit))

@@ -79,13 +79,13 @@ class Start:
         user_input: UserInput | None,
         session_id: str | None,
         user_id: str | None,
-        decisions: tuple[ToolConfirmation, ...],
+        decisions: Sequence[ToolConfirmation],
         context: ExecutionContext | None,
     ) -> None:
         if isinstance(user_input, str):
             user_input = (Message(role="user", content=well_formed(user_input)),)
         self.words: tuple[Message | Media, ...] = tuple(user_input or ())
-        self.decisions, self.user_id = decisions, user_id
+        self.decisions, self.user_id = tuple(decisions), user_id
         if odd := [
             w for w in self.words if not isinstance(w, Media | Message) or from_model(w)
         ]:
@@ -94,7 +94,7 @@ class Start:
         if user_input is not None and not said:
             raise ValueError("user_input is blank; pass None to go on without input")
         if wrong := [
-            each for each in decisions if not isinstance(each, ToolConfirmation)
+            each for each in self.decisions if not isinstance(each, ToolConfirmation)
         ]:
             raise TypeError(f"{wrong[0]!r} is no decision; pass what approve() returns")
         self.manager: SessionManager | None = manager

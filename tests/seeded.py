@@ -37,15 +37,8 @@ def outcomes_of(file: str, chosen: Iterable[str], folder: Path) -> Outcomes:
     done = subprocess.run(
         [
             # Tracebacks, which nobody reads, take ten times as long as the tests.
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--tb=no",
-                "-p",
-                "no:cacheprovider",
-            ),
+            *(sys.executable, "-m", "pytest", "-q", "--tb=no"),
+            *("-p", "no:cacheprovider"),
             *(f"--config-file={settings}", f"--junitxml={report}"),
             *(f"{file}::{each}" for each in chosen),
         ],
